@@ -164,7 +164,7 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 			crds[schema.GroupKind{Group: crd.Group, Kind: crd.Kind}] = bundleCRD{crd, refOf(o, "")}
 		}
 	}
-	fingerprint, recorded := set.fingerprint(), set.Ownership.recorded()
+	fingerprint, recorded := set.ownerAndOverlayKey(), set.Ownership.recordedByIdentity()
 	items = make([]item, 0, len(set.Bundle.Objects))
 	seen := make(map[Ref]bool, len(set.Bundle.Objects))
 	for _, o := range set.Bundle.Objects {
@@ -220,11 +220,12 @@ func refOf(o *render.Object, namespace string) Ref {
 	return Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: namespace, Name: o.Name}
 }
 
-// fingerprint returns a text with the owner and the overlay of the Set. The text is part of the content hash of every
-// object, because a changed owner or overlay (additional labels and annotations) changes the content of every PATCH.
-func (s Set) fingerprint() string {
+// ownerAndOverlayKey returns a text with the owner and the overlay of the Set. The text is part of the content hash of
+// every object, because a changed owner or overlay (additional labels and annotations) changes the content of every
+// PATCH.
+func (s Set) ownerAndOverlayKey() string {
 	var b strings.Builder
-	b.WriteString(s.owner())
+	b.WriteString(s.fieldManager())
 	for _, over := range []map[string]string{s.Overlay.Labels, s.Overlay.Annotations} {
 		b.WriteByte('\n')
 		for _, key := range slices.Sorted(maps.Keys(over)) {
@@ -234,16 +235,17 @@ func (s Set) fingerprint() string {
 	return b.String()
 }
 
-// Inventory returns the Refs of the objects of a Set in the order of its bundle. Apply with the same Set would create
-// or update exactly the objects whose Refs Inventory returns. The caller has to record the Refs before it calls Apply.
-// Kinds that are neither built in nor defined by the bundle need one discovery request per group and version. The
-// discovery response is cached.
+// DesiredInventory returns the Refs of the objects of a Set in the order of its bundle. Apply with the same Set would
+// create or update exactly the objects whose Refs DesiredInventory returns. The caller has to record the Refs before it
+// calls Apply. Kinds that are neither built in nor defined by the bundle need one discovery request per group and
+// version. The discovery response is cached.
 //
-// Some objects cannot exist in the cluster, for example because the cluster does not serve their kind. Inventory leaves
-// out objects that cannot exist in the cluster, and Apply does not create such objects. If Inventory leaves out
-// objects, it returns the Refs of all other objects, together with an error that joins the failures of the omitted
-// objects. Most of these failures have reason KindUnknown. If discovery fails, Inventory returns no Refs.
-func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
+// Some objects cannot exist in the cluster, for example because the cluster does not serve their kind. DesiredInventory
+// leaves out objects that cannot exist in the cluster, and Apply does not create such objects. If DesiredInventory
+// leaves out objects, it returns the Refs of all other objects, together with an error that joins the failures of the
+// omitted objects. Most of these failures have reason KindUnknown. If discovery fails, DesiredInventory returns no
+// Refs.
+func (c *Cluster) DesiredInventory(ctx context.Context, set Set) ([]Ref, error) {
 	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
 		return nil, err
@@ -255,26 +257,26 @@ func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	return refs, JoinFailures(failed)
 }
 
-// Apply creates and updates the objects of a Set. Apply sends one PATCH for each object that the parameter done does
-// not record as applied. The package comment describes the order of the objects and the dependencies between objects.
-// Apply does not wait until the objects are ready. Call Apply again later as long as Result has Failed or Waiting
-// objects; the next call sends only the objects that have failed or are waiting.
+// Apply creates and updates the objects of a Set. Apply sends one PATCH for each object that the parameter progress
+// does not record as applied. The package comment describes the order of the objects and the dependencies between
+// objects. Apply does not wait until the objects are ready. Call Apply again later as long as Result has Failed or
+// Waiting objects; the next call sends only the objects that have failed or are waiting.
 //
 // If Apply returns an error, the whole cluster cannot be used now: the API server cannot be reached, rejects the
 // credential or throttles, or ctx has ended. Objects that were not sent because Apply returned an error are in no list
 // of the Result. Apply does not return the failure of a single object as an error: the failure is only in
 // Result.Failed.
-func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, error) {
+func (c *Cluster) Apply(ctx context.Context, set Set, progress *Progress) (Result, error) {
 	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
 		return Result{}, err
 	}
-	if done == nil {
-		done = new(Progress)
+	if progress == nil {
+		progress = new(Progress)
 	}
-	a := applyCall{Cluster: c, set: set, done: done, result: Result{Failed: failed}, unavailable: map[Ref]bool{},
+	a := applyCall{Cluster: c, set: set, done: progress, result: Result{Failed: failed}, unavailable: map[Ref]bool{},
 		unserved: map[Ref]string{},
-		query:    "fieldManager=" + url.QueryEscape(set.owner())}
+		query:    "fieldManager=" + url.QueryEscape(set.fieldManager())}
 	for _, f := range failed {
 		a.markUnavailable(f.Ref)
 	}
@@ -285,12 +287,12 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 			a.recordInvalidPolicy(&it)
 			continue
 		}
-		if done.hasContent(it.ref, it.content) {
+		if progress.hasContent(it.ref, it.content) {
 			a.result.Unchanged = append(a.result.Unchanged, it.ref)
 			continue
 		}
 		phase := it.role.phase()
-		if phase == phaseBindings && done.recordOf(it.ref).uid != 0 {
+		if phase == phaseBindings && progress.recordOf(it.ref).uid != 0 {
 			phase = phaseConfiguration // the binding and its role exist, so the binding needs no separate phase
 		}
 		todo[phase] = append(todo[phase], it)
@@ -327,11 +329,11 @@ func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) err
 		return nil
 	}
 	if phase == phaseCustom {
-		if err := a.checkServed(ctx, items); err != nil {
+		if err := a.updateUnservedCRDs(ctx, items); err != nil {
 			return err
 		}
 	}
-	return a.forEach(len(items), func(i int) error {
+	return a.forEachConcurrently(len(items), func(i int) error {
 		it := &items[i]
 		if w, wait := a.mustWait(phase, it); wait {
 			a.recordWaiting(it, w)
@@ -386,10 +388,10 @@ func (a *applyCall) waitingForCRD(it *item) Waiting {
 	return w
 }
 
-// checkServed checks with one discovery request per group and version whether the kinds of new CRDs are served. The
-// discovery request avoids PATCHes that the API server would reject. If a CRD existed before this call and its kind is
-// still not served, checkServed reads the reason from the CRD, because a user may have to correct the CRD.
-func (a *applyCall) checkServed(ctx context.Context, items []item) error {
+// updateUnservedCRDs checks with one discovery request per group and version whether the kinds of new CRDs are served.
+// The discovery request avoids PATCHes that the API server would reject. If a CRD existed before this call and its kind
+// is still not served, updateUnservedCRDs reads the reason from the CRD, because a user may have to correct the CRD.
+func (a *applyCall) updateUnservedCRDs(ctx context.Context, items []item) error {
 	asked := map[schema.GroupVersion]map[string]resource{}
 	for i := range items {
 		it := &items[i]

@@ -30,7 +30,7 @@ func TestInventory(t *testing.T) {
 {apiVersion: other.example.org/v1, kind: Gone, metadata: {name: x}}
 `)}
 	for pass := range 2 {
-		refs, err := c.Inventory(t.Context(), set)
+		refs, err := c.DesiredInventory(t.Context(), set)
 		if !reasonIs(err, KindUnknown) || ClassOf(err) != Transient {
 			t.Fatalf("pass %d: got error %v, want one with reason KindUnknown", pass, err)
 		}
@@ -57,7 +57,7 @@ func TestInventory(t *testing.T) {
 	}
 	c.now = func() time.Time { return time.Now().Add(unservedKindPeriod) }
 	s.serveKind("other.example.org/v1 Gone gones")
-	if refs, err := c.Inventory(t.Context(), set); err != nil || len(refs) != 12 {
+	if refs, err := c.DesiredInventory(t.Context(), set); err != nil || len(refs) != 12 {
 		t.Errorf("after the kind has come: got %d refs and error %v, want 12 and none", len(refs), err)
 	}
 }

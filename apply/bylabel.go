@@ -47,7 +47,7 @@ func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int
 		return Labelled{}, err
 	}
 	pages, errs := make([]page, len(kinds)), make([]error, len(kinds))
-	err = c.forEach(len(kinds), func(i int) error {
+	err = c.forEachConcurrently(len(kinds), func(i int) error {
 		pages[i], errs[i] = c.listPage(ctx, kinds[i].gvk.GroupVersion(), kinds[i].resource, "",
 			&pageQuery{limit: limit, selector: selector})
 		if reasonIs(errs[i], RuntimeForbidden) {

@@ -128,14 +128,14 @@ var (
 	defaultKept      = []string{"kyma-system"}
 )
 
-// IsProtected reports whether r is a namespace that a Cluster with the default options never deletes.
-func IsProtected(r Ref) bool {
+// IsProtectedNamespace reports whether r is a namespace that a Cluster with the default options never deletes.
+func IsProtectedNamespace(r Ref) bool {
 	return r.groupKind() == namespaceKind && (slices.Contains(systemNamespaces, r.Name) ||
 		slices.Contains(defaultKept, r.Name))
 }
 
-// isProtected reports whether r is a namespace that is never deleted.
-func (c *Cluster) isProtected(r Ref) bool {
+// isProtectedNamespace reports whether r is a namespace that is never deleted.
+func (c *Cluster) isProtectedNamespace(r Ref) bool {
 	return r.groupKind() == namespaceKind && slices.Contains(c.protected, r.Name)
 }
 
@@ -317,10 +317,10 @@ func validateIdentity(r Ref) *Error {
 	return nil
 }
 
-// forEach calls the function work with each number from 0 to n-1. The calls run concurrently, but not more at the same
-// time than the limit of the cluster allows. forEach returns when all calls have returned or when one call returns an
-// error that concerns the whole cluster. forEach returns the first such error.
-func (c *Cluster) forEach(n int, work func(i int) error) error {
+// forEachConcurrently calls the function work with each number from 0 to n-1. The calls run concurrently, but not more
+// at the same time than the limit of the cluster allows. forEachConcurrently returns when all calls have returned or
+// when one call returns an error that concerns the whole cluster. forEachConcurrently returns the first such error.
+func (c *Cluster) forEachConcurrently(n int, work func(i int) error) error {
 	var (
 		mu    sync.Mutex
 		next  int

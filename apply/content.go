@@ -26,18 +26,18 @@ type listedKind struct {
 	resource
 }
 
-// namespaceContent returns a message about the objects that the deletion of a namespace would delete although they are
-// not in the inventory. namespaceContent returns "" if there are none. namespaceContent sends two discovery requests,
-// and one list of metadata for each namespaced kind.
-func (d *deleteCall) namespaceContent(ctx context.Context, namespace string) (string, error) {
+// foreignContentMessage returns a message about the objects that the deletion of a namespace would delete although they
+// are not in the inventory. foreignContentMessage returns "" if there are none. foreignContentMessage sends two
+// discovery requests, and one list of metadata for each namespaced kind.
+func (d *deleteCall) foreignContentMessage(ctx context.Context, namespace string) (string, error) {
 	kinds, namespaced, err := d.namespacedKinds(ctx)
 	if err != nil {
 		return "", err
 	}
 	found := make([]string, len(kinds))
 	errs := make([]error, len(kinds))
-	err = d.forEach(len(kinds), func(i int) error {
-		found[i], errs[i] = d.foreignObjects(ctx, kinds[i], namespace, namespaced)
+	err = d.forEachConcurrently(len(kinds), func(i int) error {
+		found[i], errs[i] = d.describeForeignObjects(ctx, kinds[i], namespace, namespaced)
 		return errs[i]
 	})
 	if err = cmp.Or(err, errors.Join(errs...)); err != nil {
@@ -54,9 +54,9 @@ func (d *deleteCall) namespaceContent(ctx context.Context, namespace string) (st
 		": move or delete them, or delete the namespace"), nil
 }
 
-// foreignObjects returns the number of objects of a kind that are not in the inventory, and a text with the names of
-// the first few.
-func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namespace string,
+// describeForeignObjects returns the number of objects of a kind that are not in the inventory, and a text with the
+// names of the first few.
+func (d *deleteCall) describeForeignObjects(ctx context.Context, kind listedKind, namespace string,
 	namespaced map[schema.GroupKind]bool) (string, error) {
 	var list struct {
 		Metadata struct {
@@ -71,7 +71,7 @@ func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namesp
 		operation: "listing " + kind.plural + " of namespace " + namespace}
 	names, more := []string{}, false
 	for q := (pageQuery{limit: maxListed}); ; {
-		err := d.sendList(ctx, &r, &q, func(_ int, body []byte) error {
+		err := d.sendListPage(ctx, &r, &q, func(_ int, body []byte) error {
 			err := json.Unmarshal(body, &list)
 			if err == nil && list.Metadata.ResourceVersion == "" {
 				err = errNoList
@@ -88,12 +88,12 @@ func (d *deleteCall) foreignObjects(ctx context.Context, kind listedKind, namesp
 			o := &list.Items[i].Metadata
 			ref := Ref{Group: kind.gvk.Group, Version: kind.gvk.Version, Kind: kind.gvk.Kind, Namespace: namespace,
 				Name: o.Name}
-			if !d.isExpected(ref, o, namespaced) {
+			if !d.allowsNamespaceDeletion(ref, o, namespaced) {
 				names = append(names, o.Name)
 			}
 		}
 		more = list.Metadata.Continue != ""
-		if !more || len(names) > 0 || !q.nextPage(list.Metadata.Continue) {
+		if !more || len(names) > 0 || !q.advanceTo(list.Metadata.Continue) {
 			break
 		}
 		list.Items, list.Metadata.Continue = nil, ""
@@ -121,14 +121,14 @@ func isMethodNotAllowed(err error) bool {
 	return ok && e.Code == http.StatusMethodNotAllowed
 }
 
-// isExpected reports whether an object does not prevent the deletion of its namespace. isExpected returns the result of
-// the first row that matches in the table below.
+// allowsNamespaceDeletion reports whether an object does not prevent the deletion of its namespace.
+// allowsNamespaceDeletion returns the result of the first row that matches in the table below.
 //
 //	1  it is in the inventory, or is being deleted                      yes
 //	2  the cluster creates it in each namespace, or only for a time     yes
 //	3  its controller is a namespaced object, which is counted itself   yes
 //	4  otherwise                                                        no
-func (d *deleteCall) isExpected(ref Ref, m *metadata, namespaced map[schema.GroupKind]bool) bool {
+func (d *deleteCall) allowsNamespaceDeletion(ref Ref, m *metadata, namespaced map[schema.GroupKind]bool) bool {
 	if m.DeletionTimestamp != nil || slices.ContainsFunc(d.refs, ref.SameObject) || isMadeByCluster(ref) {
 		return true
 	}
@@ -154,20 +154,21 @@ func isMadeByCluster(ref Ref) bool {
 	return false
 }
 
-// namespacedKinds finds the namespaced kinds of the cluster with two discovery requests. The result "listed" has the
+// namespacedKinds finds the namespaced kinds of the cluster with two discovery requests. The result "deletable" has the
 // kinds that can be listed and deleted, each in its preferred version. The result "all" has every namespaced kind,
 // including kinds that cannot be listed or deleted.
-func (c *Cluster) namespacedKinds(ctx context.Context) (listed []listedKind, all map[schema.GroupKind]bool, err error) {
+func (c *Cluster) namespacedKinds(ctx context.Context) (deletable []listedKind, all map[schema.GroupKind]bool,
+	err error) {
 	all = map[schema.GroupKind]bool{}
 	err = c.visitKinds(ctx, func(kind listedKind, canList bool) {
 		if kind.namespaced && !all[kind.gvk.GroupKind()] {
 			all[kind.gvk.GroupKind()] = true
 			if canList {
-				listed = append(listed, kind)
+				deletable = append(deletable, kind)
 			}
 		}
 	})
-	return listed, all, err
+	return deletable, all, err
 }
 
 // listableKinds returns the kinds that can be listed and deleted, each in its preferred version. listableKinds does not

@@ -31,9 +31,9 @@ type DeletionProgress struct {
 	toOthers map[Ref]bool
 }
 
-// recordToOther records that an object belongs to another installation. recordToOther returns false if this was
-// recorded before.
-func (d *DeletionProgress) recordToOther(r Ref) (isNew bool) {
+// recordOwnedByOther records that an object belongs to another installation. recordOwnedByOther returns false if this
+// was recorded before.
+func (d *DeletionProgress) recordOwnedByOther(r Ref) (isNew bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.toOthers[r.identity()] {
@@ -54,13 +54,13 @@ func (d *DeletionProgress) status(r Ref) (sent, deleted bool) {
 	return sent, deleted
 }
 
-func (d *DeletionProgress) record(r Ref, deleted bool) {
+func (d *DeletionProgress) recordSent(r Ref, isDeleted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.deleted == nil {
 		d.deleted = map[Ref]bool{}
 	}
-	d.deleted[r.identity()] = deleted
+	d.deleted[r.identity()] = isDeleted
 }
 
 func (d *DeletionProgress) isDeleted(r Ref) bool {
@@ -221,7 +221,7 @@ type deleteCall struct {
 func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	d.kept = map[Ref]bool{}
 	for _, r := range refs {
-		if d.isProtected(r) {
+		if d.isProtectedNamespace(r) {
 			d.kept[r.identity()] = true
 		}
 		if !r.Keep {
@@ -268,7 +268,7 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 	left := make([]*Remaining, len(members))
 	stays := make([]*Left, len(members))
 	tried := make([]bool, len(members))
-	err := d.forEach(len(members), func(i int) (err error) {
+	err := d.forEachConcurrently(len(members), func(i int) (err error) {
 		if d.kept[members[i].identity()] || d.progress.isDeleted(members[i]) {
 			return nil
 		}
@@ -296,7 +296,7 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 // object stays in the cluster. deleteOrCheck returns an error only if the error concerns the whole cluster.
 func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
 	if err := validateIdentity(ref); err != nil {
-		d.progress.record(ref, true) // an object with such a name cannot exist
+		d.progress.recordSent(ref, true) // an object with such a name cannot exist
 		return nil, nil, nil
 	}
 	sent, _ := d.progress.status(ref)
@@ -313,21 +313,21 @@ func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *L
 		left, err := d.sendDelete(ctx, ref, preconditions{})
 		return d.recordAnswer(ref, left, err)
 	}
-	left, stays, err := d.remove(ctx, ref)
+	left, stays, err := d.deleteOrLeave(ctx, ref)
 	switch {
 	case err != nil || left != nil && left.Since.IsZero(): // no DELETE was sent, or its result is unknown
 		if err != nil {
-			left, err = remainingAfter(ref, err)
+			left, err = remainingOrClusterError(ref, err)
 		}
 		return left, nil, err
 	case stays != nil && (stays.Reason == LeftHandedOver || stays.Reason == LeftToOwner):
 		// If both installations are being deleted, each of them may hand the object over to the other one.
-		if !d.progress.recordToOther(ref) {
+		if !d.progress.recordOwnedByOther(ref) {
 			return nil, nil, nil
 		}
 		return nil, stays, nil
 	case stays != nil:
-		d.progress.record(ref, true)
+		d.progress.recordSent(ref, true)
 		return nil, stays, nil
 	}
 	return d.recordAnswer(ref, left, nil)
@@ -336,17 +336,17 @@ func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *L
 // recordAnswer records, from the response to a DELETE, whether the object still exists.
 func (d *deleteCall) recordAnswer(ref Ref, left *Remaining, err error) (*Remaining, *Left, error) {
 	if err != nil {
-		left, err = remainingAfter(ref, err)
+		left, err = remainingOrClusterError(ref, err)
 		return left, nil, err
 	}
-	d.progress.record(ref, left == nil)
+	d.progress.recordSent(ref, left == nil)
 	return left, nil, nil
 }
 
-// remainingAfter handles the error of a request for the object ref. If err concerns the whole cluster, remainingAfter
-// returns err. If err concerns only this object, remainingAfter returns an entry for Teardown.Remaining with the
-// message of err.
-func remainingAfter(ref Ref, err error) (*Remaining, error) {
+// remainingOrClusterError handles the error of a request for the object ref. If err concerns the whole cluster,
+// remainingOrClusterError returns err. If err concerns only this object, remainingOrClusterError returns an entry for
+// Teardown.Remaining with the message of err.
+func remainingOrClusterError(ref Ref, err error) (*Remaining, error) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || concernsCluster(err) {
 		return nil, err
@@ -511,7 +511,7 @@ func (t *Teardown) WaitMessage() string {
 	const most = 3 // few, because users read the message
 	var parts []string
 	for _, r := range t.Remaining[:min(most, len(t.Remaining))] {
-		parts = append(parts, text.Fold(r.Ref.String()+" to be deleted: "+r.Message, failureBytesLimit))
+		parts = append(parts, text.ClipWords(r.Ref.String()+" to be deleted: "+r.Message, failureBytesLimit))
 	}
 	text := strings.Join(parts, "; ")
 	if more := len(t.Remaining) - most; more > 0 {

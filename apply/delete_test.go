@@ -20,7 +20,7 @@ func installed(t *testing.T) (*server, *Cluster, []Ref) {
 	s.serveKind(thingKind)
 	c := s.cluster(ClusterOptions{})
 	set := Set{Bundle: bundleOf(t, module)}
-	refs, err := c.Inventory(t.Context(), set)
+	refs, err := c.DesiredInventory(t.Context(), set)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...R
 	})
 	found := make([]*Drifted, len(items))
 	errs := make([]error, len(items))
-	err = c.forEach(len(items), func(i int) error {
+	err = c.forEachConcurrently(len(items), func(i int) error {
 		found[i], errs[i] = c.compareObject(ctx, set, &items[i], p)
 		return errs[i]
 	})
@@ -110,7 +110,7 @@ func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...R
 		if d != nil && !d.OwnersTurn {
 			p.Forget(d.Ref)
 			if d.Missing || d.Shared {
-				p.setUnsure(d.Ref)
+				p.markOwnershipUnknown(d.Ref)
 			}
 		}
 		if d != nil {
@@ -150,31 +150,31 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 		return nil, err
 	case m.DeletionTimestamp != nil:
 		return &Drifted{Ref: it.ref, Missing: true}, nil
-	case set.Ownership != nil && set.Ownership.isOther(m):
+	case set.Ownership != nil && set.Ownership.belongsToOther(m):
 		return c.compareShared(ctx, set, it, p)
 	case it.recorded.Shared && m.Annotations.OwnedBy != set.Ownership.Name: // its owner does not exist any more
 		return &Drifted{Ref: it.ref, Shared: true}, nil
 	case it.policy.createOnly, byRecord && known.uid == hashText(m.UID) &&
-		known.fields == it.ownedFieldsHash(m, set.owner()):
-		p.recordCompared(it.ref, it.content, m, it.ownedFieldsHash(m, set.owner()))
+		known.fields == it.ownedFieldsHash(m, set.fieldManager()):
+		p.recordNoDrift(it.ref, it.content, m, it.ownedFieldsHash(m, set.fieldManager()))
 		return nil, nil
 	}
 	var wanted map[string]any
 	if err := utiljson.Unmarshal(it.object.AppendJSON(nil, it.namespace(), it.overlay(set)), &wanted); err != nil {
 		return nil, fmt.Errorf("reading %s of the module: %w", it.ref, err)
 	}
-	fields := compareOwned(wanted, live, m.fieldsOwnedBy(set.owner()), it.policy.ignore, false)
+	fields := lostOrChangedFields(wanted, live, m.fieldsOwnedBy(set.fieldManager()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
 		// The hash of the owned fields differs from the hash in Progress, so our field manager has lost a field. The
-		// first call of compareOwned, with zeros=false, has not found this field, so the desired value of the field is
-		// empty ("", 0 or false): compareOwned with zeros=false leaves out fields with empty values.
-		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true)
+		// first call of lostOrChangedFields, with zeros=false, has not found this field, so the desired value of the
+		// field is empty ("", 0 or false): lostOrChangedFields with zeros=false leaves out fields with empty values.
+		fields = lostOrChangedFields(wanted, nil, m.fieldsOwnedBy(set.fieldManager()), it.policy.ignore, true)
 	}
 	if len(fields) == 0 && !byRecord {
-		p.recordCompared(it.ref, it.content, m, it.ownedFieldsHash(m, set.owner()))
+		p.recordNoDrift(it.ref, it.content, m, it.ownedFieldsHash(m, set.fieldManager()))
 		return nil, nil
 	}
-	return &Drifted{Ref: it.ref, Fields: fields, Managers: otherOwners(fields, m, set.owner())}, nil
+	return &Drifted{Ref: it.ref, Fields: fields, Managers: otherManagersOf(fields, m, set.fieldManager())}, nil
 }
 
 // owned is a tree of fields in the format of the API server (FieldsV1). "f:name" is a member, `k:{"name":"x"}` is a
@@ -189,21 +189,23 @@ type comparison struct {
 	zeros  bool // whether desired empty values ("", 0, false) are compared
 }
 
-// compareOwned returns the paths of those fields of the desired object (parameter wanted) that our field manager does
-// not own. The parameter fields is the entry of our field manager in the format FieldsV1. If the parameter live is not
-// nil, compareOwned also returns the paths of fields whose value in the live object differs from the desired value.
-// compareOwned returns no path that the parameter ignore covers. If the parameter zeros is true, a field that our field
-// manager does not own is reported even if its desired value is empty ("", 0 or false). compareOwned returns at most
-// maxFields paths, sorted. compareOwned may modify the maps in the parameters wanted and live.
-func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) []string {
-	paths, _ := compareAndClassify(wanted, live, fields, ignore, zeros)
+// lostOrChangedFields returns the paths of those fields of the desired object (parameter wanted) that our field manager
+// does not own. The parameter managedFields is the entry of our field manager in the format FieldsV1. If the parameter
+// live is not nil, lostOrChangedFields also returns the paths of fields whose value in the live object differs from the
+// desired value. lostOrChangedFields returns no path that the parameter ignore covers. If the parameter comparesZeros
+// is true, a field that our field manager does not own is reported even if its desired value is empty ("", 0 or false).
+// lostOrChangedFields returns at most maxFields paths, sorted. lostOrChangedFields may modify the maps in the
+// parameters wanted and live.
+func lostOrChangedFields(wanted, live map[string]any, managedFields json.RawMessage, ignore []fieldPath,
+	comparesZeros bool) []string {
+	paths, _ := classifyLostOrChanged(wanted, live, managedFields, ignore, comparesZeros)
 	return paths
 }
 
-// compareAndClassify returns the same paths as compareOwned, and also why the fields differ. The result "allLost" is
-// true if our field manager owns none of the returned fields. allLost is false if a field is returned only because its
-// live value differs.
-func compareAndClassify(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) (
+// classifyLostOrChanged returns the same paths as lostOrChangedFields, and also why the fields differ. The result
+// "allLost" is true if our field manager owns none of the returned fields. allLost is false if a field is returned only
+// because its live value differs.
+func classifyLostOrChanged(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) (
 	paths []string, allLost bool) {
 	var own owned
 	if len(fields) == 0 || json.Unmarshal(fields, &own) != nil || own == nil {
@@ -221,12 +223,12 @@ func compareAndClassify(wanted, live map[string]any, fields json.RawMessage, ign
 			path.removeFrom(live)
 		}
 	}
-	wanted = withoutUnowned(wanted)
+	wanted = withoutUnownableFields(wanted)
 	if live != nil {
 		if stringData, ok := wanted["stringData"].(map[string]any); ok && live["kind"] == "Secret" {
 			live = maps.Clone(live)
 			live["stringData"] = decodedSecretData(live["data"], stringData)
-			own["f:stringData"] = ownedKeys(stringData) // FieldsV1 does not contain the keys of stringData
+			own["f:stringData"] = ownedTreeOf(stringData) // FieldsV1 does not contain the keys of stringData
 		}
 	}
 	c := comparison{zeros: zeros}
@@ -235,9 +237,9 @@ func compareAndClassify(wanted, live map[string]any, fields json.RawMessage, ign
 	return c.fields[:min(len(c.fields), maxFields)], c.lost == len(c.fields)
 }
 
-// withoutUnowned returns a desired object without the fields for which an API server never records an owner:
+// withoutUnownableFields returns a desired object without the fields for which an API server never records an owner:
 // apiVersion, kind, status, metadata.name and metadata.namespace.
-func withoutUnowned(wanted map[string]any) map[string]any {
+func withoutUnownableFields(wanted map[string]any) map[string]any {
 	out := maps.Clone(wanted)
 	delete(out, "apiVersion")
 	delete(out, "kind")
@@ -263,7 +265,7 @@ func decodedSecretData(data any, keys map[string]any) map[string]any {
 	return out
 }
 
-func ownedKeys(keys map[string]any) owned {
+func ownedTreeOf(keys map[string]any) owned {
 	own := owned{}
 	for key := range keys {
 		own["f:"+key] = owned{}
@@ -271,14 +273,14 @@ func ownedKeys(keys map[string]any) owned {
 	return own
 }
 
-// compare compares one value of the desired object with the fields that our field manager owns. If the parameter values
-// is true, compare also compares the desired value with the live value.
-func (c *comparison) compare(path string, wanted, live any, values bool, own owned) {
-	if isEmpty(wanted) {
+// compare compares one value of the desired object with the fields that our field manager owns. If the parameter
+// comparesValues is true, compare also compares the desired value with the live value.
+func (c *comparison) compare(path string, wanted, live any, comparesValues bool, own owned) {
+	if isNilOrEmptyCollection(wanted) {
 		return // the API server may drop an empty value
 	}
 	if len(own) == 0 { // owned as a whole
-		if values && !sameValue(wanted, live) {
+		if comparesValues && !liveMatchesWanted(wanted, live) {
 			c.fields = append(c.fields, path)
 		}
 		return
@@ -286,24 +288,24 @@ func (c *comparison) compare(path string, wanted, live any, values bool, own own
 	switch w := wanted.(type) {
 	case map[string]any:
 		l, _ := live.(map[string]any)
-		c.compareMap(path, w, l, values, own)
+		c.compareMap(path, w, l, comparesValues, own)
 	case []any:
 		l, _ := live.([]any)
-		c.compareList(path, w, l, values, own)
+		c.compareList(path, w, l, comparesValues, own)
 	default:
-		if values && !sameValue(wanted, live) {
+		if comparesValues && !liveMatchesWanted(wanted, live) {
 			c.fields = append(c.fields, path)
 		}
 	}
 }
 
-func (c *comparison) compareMap(path string, wanted, live map[string]any, values bool, own owned) {
+func (c *comparison) compareMap(path string, wanted, live map[string]any, comparesValues bool, own owned) {
 	for key, w := range wanted {
 		at := key
 		if path != "" {
 			at = path + "." + key
 		}
-		if isEmpty(w) {
+		if isNilOrEmptyCollection(w) {
 			continue
 		}
 		child, ok := own["f:"+key]
@@ -314,7 +316,7 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 			c.fields, c.lost = append(c.fields, at), c.lost+1
 			continue
 		}
-		c.compare(at, w, live[key], values, child)
+		c.compare(at, w, live[key], comparesValues, child)
 	}
 	for name := range own { // remaining owned fields are from content that we applied earlier
 		key, ok := strings.CutPrefix(name, "f:")
@@ -325,7 +327,7 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 }
 
 // compareList compares a list whose items are owned separately, by keys or by value.
-func (c *comparison) compareList(path string, wanted, live []any, values bool, own owned) {
+func (c *comparison) compareList(path string, wanted, live []any, comparesValues bool, own owned) {
 	left := maps.Clone(own)
 	delete(left, ".")
 	// Desired list items that contain all key fields of their list are matched first. The remaining desired items lack
@@ -341,10 +343,10 @@ func (c *comparison) compareList(path string, wanted, live []any, values bool, o
 			}
 			at := path + itemLabel(name)
 			l, found := findItem(live, name)
-			if values && !found {
+			if comparesValues && !found {
 				c.fields = append(c.fields, at)
 			} else {
-				c.compare(at, w, l, values, left[name])
+				c.compare(at, w, l, comparesValues, left[name])
 			}
 			delete(left, name)
 			return true
@@ -366,11 +368,11 @@ func memberCount(item any) int {
 // matchOwnedItem finds, among the list items that our field manager owns, the item that corresponds to the desired item
 // w. Items are matched by value or by keys. If exact is true, w must contain all keys. If exact is false, a key that is
 // missing in w matches any value.
-func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
+func matchOwnedItem(w any, own owned, exact bool) (pathElement string, found bool) {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if text, ok := strings.CutPrefix(name, "v:"); ok {
 			var value any
-			if utiljson.Unmarshal([]byte(text), &value) == nil && sameValue(w, value) {
+			if utiljson.Unmarshal([]byte(text), &value) == nil && liveMatchesWanted(w, value) {
 				return name, true
 			}
 			continue
@@ -383,7 +385,7 @@ func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 		fits := true
 		for key, value := range keys {
 			have, has := item[key]
-			if has && !sameValue(have, value) || !has && exact {
+			if has && !liveMatchesWanted(have, value) || !has && exact {
 				fits = false
 			}
 		}
@@ -396,26 +398,26 @@ func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 
 // findItem finds an item of a live list by its keys. An exact match is sufficient, because an item of a live list
 // contains all key fields of the list.
-func findItem(live []any, name string) (any, bool) {
+func findItem(live []any, pathElement string) (any, bool) {
 	for _, l := range live {
-		if found, ok := matchOwnedItem(l, owned{name: nil}, true); ok && found == name {
+		if found, ok := matchOwnedItem(l, owned{pathElement: nil}, true); ok && found == pathElement {
 			return l, true
 		}
 	}
 	return nil, false
 }
 
-func itemKeys(name string) (map[string]any, bool) {
-	text, ok := strings.CutPrefix(name, "k:")
+func itemKeys(pathElement string) (map[string]any, bool) {
+	text, ok := strings.CutPrefix(pathElement, "k:")
 	var keys map[string]any
 	return keys, ok && utiljson.Unmarshal([]byte(text), &keys) == nil
 }
 
 // itemLabel returns the name of a list item in a path: "[name=manager]".
-func itemLabel(name string) string {
-	keys, ok := itemKeys(name)
+func itemLabel(pathElement string) string {
+	keys, ok := itemKeys(pathElement)
 	if !ok {
-		return "[" + strings.TrimPrefix(name, "v:") + "]"
+		return "[" + strings.TrimPrefix(pathElement, "v:") + "]"
 	}
 	parts := make([]string, 0, len(keys))
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -424,15 +426,15 @@ func itemLabel(name string) string {
 	return "[" + strings.Join(parts, ",") + "]"
 }
 
-// isEmpty reports whether the desired value of a field is empty. An empty value is not compared, because an API server
-// may leave out the empty field, and other clients may set it.
-func isEmpty(value any) bool {
+// isNilOrEmptyCollection reports whether the desired value of a field is empty. An empty value is not compared, because
+// an API server may leave out the empty field, and other clients may set it.
+func isNilOrEmptyCollection(value any) bool {
 	switch v := value.(type) {
 	case nil:
 		return true
 	case map[string]any:
 		for _, member := range v {
-			if !isEmpty(member) {
+			if !isNilOrEmptyCollection(member) {
 				return false
 			}
 		}
@@ -455,27 +457,27 @@ func isZero(value any) bool {
 	case float64:
 		return v == 0
 	}
-	return isEmpty(value)
+	return isNilOrEmptyCollection(value)
 }
 
-// sameValue reports whether a live value equals the desired value. Members of a live map that the desired map does not
-// have are not compared, because the API server adds defaults.
-func sameValue(wanted, live any) bool {
+// liveMatchesWanted reports whether a live value equals the desired value. Members of a live map that the desired map
+// does not have are not compared, because the API server adds defaults.
+func liveMatchesWanted(wanted, live any) bool {
 	switch w := wanted.(type) {
 	case map[string]any:
 		l, ok := live.(map[string]any)
 		if !ok {
-			return isEmpty(wanted) && isEmpty(live)
+			return isNilOrEmptyCollection(wanted) && isNilOrEmptyCollection(live)
 		}
 		for key, value := range w {
-			if !isEmpty(value) && !sameValue(value, l[key]) {
+			if !isNilOrEmptyCollection(value) && !liveMatchesWanted(value, l[key]) {
 				return false
 			}
 		}
 		return true
 	case []any:
 		l, _ := live.([]any)
-		return slices.EqualFunc(w, l, sameValue)
+		return slices.EqualFunc(w, l, liveMatchesWanted)
 	case nil:
 		return true
 	}
@@ -498,12 +500,12 @@ func sameQuantity(a, b string) bool {
 	return err == nil && x.Cmp(y) == 0
 }
 
-// otherOwners returns the other field managers that own the given paths.
-func otherOwners(fields []string, m *metadata, ours string) []string {
+// otherManagersOf returns the other field managers that own the given paths.
+func otherManagersOf(fields []string, m *metadata, ourManager string) []string {
 	var owners []string
 	for _, f := range m.ManagedFields {
 		var own owned
-		if f.Manager == ours && f.Operation == "Apply" || json.Unmarshal(f.FieldsV1, &own) != nil {
+		if f.Manager == ourManager && f.Operation == "Apply" || json.Unmarshal(f.FieldsV1, &own) != nil {
 			continue
 		}
 		if slices.ContainsFunc(fields, func(path string) bool { return own.covers(path) }) {

@@ -255,7 +255,7 @@ func TestCompareOwned(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := compareOwned(parseYAML(t, tc.wanted), parseYAML(t, tc.live), []byte(tc.fields), nil, tc.zeros)
+			got := lostOrChangedFields(parseYAML(t, tc.wanted), parseYAML(t, tc.live), []byte(tc.fields), nil, tc.zeros)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -280,7 +280,7 @@ func TestOtherOwners(t *testing.T) {
 		{Manager: "other", Operation: "Update", FieldsV1: []byte(`{"f:status":{}}`)},
 		{Manager: "broken", Operation: "Update", FieldsV1: []byte(`[`)},
 	}}
-	got := otherOwners([]string{"spec.replicas", "spec.template.containers[name=a.b].image"}, m, "ours")
+	got := otherManagersOf([]string{"spec.replicas", "spec.template.containers[name=a.b].image"}, m, "ours")
 	if diff := cmp.Diff([]string{"editor", "scaler"}, got); diff != "" {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}
@@ -296,8 +296,8 @@ func FuzzCompareOwned(f *testing.F) {
 		if utiljson.Unmarshal([]byte(wanted), &w) != nil || utiljson.Unmarshal([]byte(live), &l) != nil {
 			return
 		}
-		compareOwned(w, l, []byte(fields), nil, false)
-		otherOwners(compareOwned(w, nil, []byte(fields), nil, true),
+		lostOrChangedFields(w, l, []byte(fields), nil, false)
+		otherManagersOf(lostOrChangedFields(w, nil, []byte(fields), nil, true),
 			&metadata{ManagedFields: []managedFields{{FieldsV1: []byte(fields)}}}, "x")
 	})
 }

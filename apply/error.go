@@ -226,24 +226,24 @@ func (r *request) noAnswerError(ctx context.Context, wait time.Duration, err err
 	}
 	reason := RuntimeUnreachable
 	switch {
-	case IsCertificateInvalid(err):
+	case IsServerCertificateInvalid(err):
 		reason = RuntimeCertificateInvalid
-	case IsCertificateRefused(err):
+	case IsClientCertificateRefused(err):
 		reason = RuntimeUnauthorized
 	}
 	return &Error{Operation: r.operation, Ref: r.ref, Message: clipMessage(message), reason: reason, err: err}
 }
 
-// IsCertificateInvalid reports whether a request failed because the certificate of the server is not valid.
-func IsCertificateInvalid(err error) bool {
+// IsServerCertificateInvalid reports whether a request failed because the certificate of the server is not valid.
+func IsServerCertificateInvalid(err error) bool {
 	_, invalid := errors.AsType[*tls.CertificateVerificationError](err)
 	return invalid
 }
 
-// IsCertificateRefused reports whether a request failed because the server does not accept the client certificate.
-// IsCertificateRefused returns true for the TLS alerts 42 to 46, 48 and 116, because RFC 8446 defines these alerts for
-// problems with certificates.
-func IsCertificateRefused(err error) bool {
+// IsClientCertificateRefused reports whether a request failed because the server does not accept the client
+// certificate. IsClientCertificateRefused returns true for the TLS alerts 42 to 46, 48 and 116, because RFC 8446
+// defines these alerts for problems with certificates.
+func IsClientCertificateRefused(err error) bool {
 	alert, sent := errors.AsType[tls.AlertError](err)
 	return sent && (alert >= 42 && alert <= 46 || alert == 48 || alert == 116)
 }
@@ -287,7 +287,7 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 	if e.Message == "" {
 		e.Message = http.StatusText(code)
 	}
-	e.reason = r.classify(code, &status, e.RetryAfter > 0)
+	e.reason = r.responseReason(code, &status, e.RetryAfter > 0)
 	e.unserved = unservedVersion(code, &status)
 	switch e.reason {
 	case ObjectConflict:
@@ -295,13 +295,13 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 	case FieldImmutable:
 		e.Fields, e.Message = immutableFields(&status)
 	case StoredVersionDropped:
-		e.Message = droppedVersions(&status)
+		e.Message = droppedVersionsMessage(&status)
 	}
 	return e
 }
 
-// classify returns the reason of an error response. The left column of the table below has the cases, and the right
-// column has the reasons. classify uses the first case that matches.
+// responseReason returns the reason of an error response. The left column of the table below has the cases, and the
+// right column has the reasons. responseReason uses the first case that matches.
 //
 //	by a webhook or a policy         AdmissionRefused; the webhook or policy chooses the code
 //	401                              RuntimeUnauthorized
@@ -317,15 +317,15 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 //	422 a stored version is missing  StoredVersionDropped
 //	422 only immutable fields        FieldImmutable; ObjectConflict for metadata.uid, which is sent to address one object
 //	other 4xx                        ObjectRefused
-func (r *request) classify(code int, status *metav1.Status, pause bool) string {
+func (r *request) responseReason(code int, status *metav1.Status, hasRetryAfter bool) string {
 	switch {
-	case code >= 400 && isAdmission(status):
+	case code >= 400 && isAdmissionDenial(status):
 		return AdmissionRefused
 	case code == http.StatusUnauthorized:
 		return RuntimeUnauthorized
 	case code == http.StatusForbidden && hasCause(status, "NamespaceTerminating"):
 		return NamespaceTerminating
-	case code == http.StatusForbidden && isAuthorization(status):
+	case code == http.StatusForbidden && isMissingPermission(status):
 		return RuntimeForbidden
 	case code == http.StatusNotFound:
 		return notFoundReason(status, r.ref)
@@ -334,19 +334,19 @@ func (r *request) classify(code int, status *metav1.Status, pause bool) string {
 		return ObjectExists
 	case code == http.StatusConflict:
 		return ObjectConflict
-	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable && pause:
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable && hasRetryAfter:
 		return Throttled
 	case code >= 500 && status.Kind != "Status", code < 400:
 		return RuntimeUnreachable
-	case code == http.StatusInternalServerError && isMalformed(status):
+	case code == http.StatusInternalServerError && isMalformedObject(status):
 		return ObjectRefused
-	case code == http.StatusInternalServerError && isWebhook(status):
+	case code == http.StatusInternalServerError && isWebhookCallFailure(status):
 		return WebhookFailed
 	case code >= 500:
 		return ServerFault
-	case r.ref.groupKind() == crdKind && droppedVersions(status) != "":
+	case r.ref.groupKind() == crdKind && droppedVersionsMessage(status) != "":
 		return StoredVersionDropped
-	case isImmutable(status):
+	case isOnlyImmutableFields(status):
 		if fields, _ := immutableFields(status); len(fields) == 1 && fields[0] == "metadata.uid" {
 			return ObjectConflict
 		}
@@ -368,34 +368,34 @@ func hasCause(status *metav1.Status, cause metav1.CauseType) bool {
 	return false
 }
 
-// isAuthorization reports whether a 403 Forbidden means a missing right and not a rejection by admission.
-// isAuthorization has to compare the message, because the API server sends the same details for a missing right and for
-// a rejection by admission. The message about a missing right contains the word User and the name of the user after
+// isMissingPermission reports whether a 403 Forbidden means a missing right and not a rejection by admission.
+// isMissingPermission has to compare the message, because the API server sends the same details for a missing right and
+// for a rejection by admission. The message about a missing right contains the word User and the name of the user after
 // "forbidden: ". The message about a rejection by admission names no user after "forbidden: ".
-func isAuthorization(status *metav1.Status) bool {
+func isMissingPermission(status *metav1.Status) bool {
 	return strings.Contains(status.Message, `forbidden: User "`) ||
 		strings.Contains(status.Message, `forbidden: user "`)
 }
 
-// isMalformed reports whether an object does not match the schema of its kind. isMalformed has to compare the message:
-// the API server responds with 500 and no reason both for a malformed object and when its storage is slow.
-func isMalformed(status *metav1.Status) bool {
+// isMalformedObject reports whether an object does not match the schema of its kind. isMalformedObject has to compare
+// the message: the API server responds with 500 and no reason both for a malformed object and when its storage is slow.
+func isMalformedObject(status *metav1.Status) bool {
 	return status.Reason == metav1.StatusReasonUnknown &&
 		(strings.HasPrefix(status.Message, "failed to create typed patch object") ||
 			strings.HasPrefix(status.Message, "failed to convert new object"))
 }
 
-// isAdmission reports whether an admission webhook or policy of the cluster has rejected the object. isAdmission checks
-// the prefix of the message of the API server.
-func isAdmission(status *metav1.Status) bool {
+// isAdmissionDenial reports whether an admission webhook or policy of the cluster has rejected the object.
+// isAdmissionDenial checks the prefix of the message of the API server.
+func isAdmissionDenial(status *metav1.Status) bool {
 	return strings.HasPrefix(status.Message, `admission webhook "`) &&
 		strings.Contains(status.Message, " denied the request") ||
 		strings.Contains(status.Message, "ValidatingAdmissionPolicy '") &&
 			strings.Contains(status.Message, " denied request")
 }
 
-// isWebhook reports whether an error response means that a webhook could not be called or timed out.
-func isWebhook(status *metav1.Status) bool {
+// isWebhookCallFailure reports whether an error response means that a webhook could not be called or timed out.
+func isWebhookCallFailure(status *metav1.Status) bool {
 	return strings.Contains(status.Message, "failed calling webhook") ||
 		strings.Contains(status.Message, "conversion webhook for ")
 }
@@ -418,9 +418,9 @@ func isImmutableCause(c *metav1.StatusCause) bool {
 		slices.ContainsFunc(immutableWords, func(words string) bool { return strings.Contains(c.Message, words) })
 }
 
-// isImmutable reports whether an object was rejected only because of immutable fields. The API server would accept the
-// object if it were deleted and created again.
-func isImmutable(status *metav1.Status) bool {
+// isOnlyImmutableFields reports whether an object was rejected only because of immutable fields. The API server would
+// accept the object if it were deleted and created again.
+func isOnlyImmutableFields(status *metav1.Status) bool {
 	all := causes(status)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(c metav1.StatusCause) bool { return !isImmutableCause(&c) })
 }
@@ -442,10 +442,10 @@ func immutableFields(status *metav1.Status) (fields []string, message string) {
 	return slices.Compact(fields), clipMessage(strings.Join(slices.Compact(parts), "; "))
 }
 
-// droppedVersions returns a message with the stored versions that the rejected new CustomResourceDefinition does not
-// contain. If the response of the API server names no such version, droppedVersions returns "". The API server checks
-// the stored versions before it accepts a CustomResourceDefinition, so Apply need not read them.
-func droppedVersions(status *metav1.Status) string {
+// droppedVersionsMessage returns a message with the stored versions that the rejected new CustomResourceDefinition does
+// not contain. If the response of the API server names no such version, droppedVersionsMessage returns "". The API
+// server checks the stored versions before it accepts a CustomResourceDefinition, so Apply need not read them.
+func droppedVersionsMessage(status *metav1.Status) string {
 	var versions []string
 	for _, c := range causes(status) {
 		_, value, _ := strings.Cut(c.Message, "Invalid value: ")
@@ -500,4 +500,4 @@ func notFoundReason(status *metav1.Status, ref Ref) string {
 }
 
 // clipMessage returns a text as one line of at most 1 KiB.
-func clipMessage(message string) string { return text.Fold(message, 1<<10) }
+func clipMessage(message string) string { return text.ClipWords(message, 1<<10) }

@@ -60,10 +60,10 @@ func (a *applyCall) createOrApplyExisting(ctx context.Context, it *item) (writeR
 func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, err := a.readMetadata(ctx, it)
 	if err != nil {
-		return writeResult{}, false, deletedMeanwhile(err, it)
+		return writeResult{}, false, notFoundAsConflict(err, it)
 	}
 	own := a.set.Ownership
-	f := own.factsOf(&m, a.set.owner(), it.recorded)
+	f := own.factsOf(&m, a.set.fieldManager(), it.recorded)
 	f.policy = it.policy.adoption
 	if f.policy == "" || own.IgnoreAdoptionOfObjects {
 		f.policy = own.Adoption
@@ -74,7 +74,7 @@ func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult,
 		return writeResult{metadata: m}, false, nil
 	case metRefused:
 		by := "somebody else"
-		if managers := m.otherManagers(a.set.owner()); len(managers) > 0 {
+		if managers := m.otherManagers(a.set.fieldManager()); len(managers) > 0 {
 			by = strings.Join(managers, ", ")
 		}
 		refused := &Error{Operation: "applying", Ref: it.ref, reason: AdoptionRefused,
@@ -84,7 +84,7 @@ func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult,
 		}
 		return writeResult{}, false, refused
 	case MetShared:
-		return a.recordCoOwner(ctx, it)
+		return a.compareAndAddCoOwner(ctx, it)
 	case MetOwn:
 		it.setAdopted(f.adopted && !it.policy.createOnly)
 	case MetAdopted:
@@ -110,38 +110,39 @@ func (a *applyCall) recordExisting(it *item, met Met, m *metadata) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.result.Existing = append(a.result.Existing, Existing{Ref: ref, Met: met,
-		Managers: m.otherManagers(a.set.owner())})
+		Managers: m.otherManagers(a.set.fieldManager())})
 }
 
-// recordCoOwner compares an object of another installation with the object that this installation would apply. If
-// fields of the two objects differ, recordCoOwner returns an error with reason OwnedByOtherModule. Even if fields
-// differ, recordCoOwner adds this installation to AnnotationCoOwners of the object, so that the object is handed over
-// to this installation when its owner is removed.
-func (a *applyCall) recordCoOwner(ctx context.Context, it *item) (w writeResult, again bool, err error) {
+// compareAndAddCoOwner compares an object of another installation with the object that this installation would apply.
+// If fields of the two objects differ, compareAndAddCoOwner returns an error with reason OwnedByOtherModule. Even if
+// fields differ, compareAndAddCoOwner adds this installation to AnnotationCoOwners of the object, so that the object is
+// handed over to this installation when its owner is removed.
+func (a *applyCall) compareAndAddCoOwner(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, live, err := a.readObject(ctx, it)
 	own := a.set.Ownership
 	switch {
 	case err != nil:
-		return writeResult{}, false, deletedMeanwhile(err, it)
-	case m.DeletionTimestamp != nil || !own.isOther(&m):
+		return writeResult{}, false, notFoundAsConflict(err, it)
+	case m.DeletionTimestamp != nil || !own.belongsToOther(&m):
 		return writeResult{metadata: m}, m.DeletionTimestamp == nil, nil
 	}
-	fields, _, err := it.differsFromOther(a.set, &m, live)
+	fields, _, err := it.differencesFromOther(a.set, &m, live)
 	if err != nil {
 		return writeResult{}, false, err
 	}
 	if claims := m.coOwners(own.Name); len(claims) == len(m.coOwners("")) {
 		claims = append(claims, own.Name)
 		slices.Sort(claims)
-		r := it.versionedPatch(a.set.owner(), &m, map[string]any{AnnotationCoOwners: strings.Join(claims, ",")}, nil)
+		r := it.versionedPatch(a.set.fieldManager(), &m, map[string]any{AnnotationCoOwners: strings.Join(claims, ",")},
+			nil)
 		m, err = a.patchMetadata(ctx, r)
 		if err != nil {
-			return writeResult{}, reasonIs(err, ObjectConflict), deletedMeanwhile(err, it)
+			return writeResult{}, reasonIs(err, ObjectConflict), notFoundAsConflict(err, it)
 		}
 	}
 	a.recordExisting(it, MetShared, &m)
 	if len(fields) > 0 {
-		a.done.setUnsure(it.ref)
+		a.done.markOwnershipUnknown(it.ref)
 		return writeResult{}, false, own.conflictError(it.ref, m.Annotations.OwnedBy, fields)
 	}
 	m.foreign = true
@@ -150,7 +151,7 @@ func (a *applyCall) recordCoOwner(ctx context.Context, it *item) (w writeResult,
 
 // conflictError returns the error about an object that belongs to another installation and has other content.
 func (o *Ownership) conflictError(ref Ref, owner string, fields []string) *Error {
-	title, _ := o.find(owner)
+	title, _ := o.titleOfOther(owner)
 	return &Error{Operation: "applying", Ref: ref, reason: OwnedByOtherModule, Fields: fields,
 		Message: clipMessage("it belongs to " + title + ", and " + o.Title + " has other values for " +
 			strings.Join(fields, ", "))}
@@ -177,27 +178,28 @@ func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progr
 	case err != nil:
 		return nil, err
 	}
-	fields, allLost, err := it.differsFromOther(set, &m, live)
+	fields, allLost, err := it.differencesFromOther(set, &m, live)
 	if err != nil {
 		return nil, err
 	}
 	isCoOwner := it.recorded.Shared && slices.Contains(m.coOwners(""), set.Ownership.Name) &&
-		set.Ownership.isOther(&m)
+		set.Ownership.belongsToOther(&m)
 	if len(fields) == 0 && isCoOwner {
 		m.foreign = true
-		p.recordCompared(it.ref, it.content, &m, it.ownedFieldsHash(&m, set.owner()))
+		p.recordNoDrift(it.ref, it.content, &m, it.ownedFieldsHash(&m, set.fieldManager()))
 		return nil, nil
 	}
 	return &Drifted{Ref: it.ref, Fields: fields, Shared: true,
 		OwnersTurn: isCoOwner && allLost && p.hasContent(it.ref, it.content)}, nil
 }
 
-// differsFromOther returns the fields in which the object of another installation differs from the object that this
+// differencesFromOther returns the fields in which the object of another installation differs from the object that this
 // installation would apply, at most ten, sorted. The labels and annotations that name the installation are not
-// compared. For a create-only object, differsFromOther returns no fields, because a create-only object is not changed
-// after its creation. The result "allLost" is true if the field manager of the other installation owns none of the
-// returned fields.
-func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fields []string, allLost bool, err error) {
+// compared. For a create-only object, differencesFromOther returns no fields, because a create-only object is not
+// changed after its creation. The result "allLost" is true if the field manager of the other installation owns none of
+// the returned fields.
+func (i *item) differencesFromOther(set Set, m *metadata, live map[string]any) (
+	fields []string, allLost bool, err error) {
 	if i.policy.createOnly {
 		return nil, false, nil
 	}
@@ -205,16 +207,16 @@ func (i *item) differsFromOther(set Set, m *metadata, live map[string]any) (fiel
 	if err := utiljson.Unmarshal(i.object.AppendJSON(nil, i.namespace(), set.Overlay), &wanted); err != nil {
 		return nil, false, fmt.Errorf("reading %s of the module: %w", i.ref, err)
 	}
-	ignore := slices.Concat(i.policy.ignore, namePaths(set.Overlay))
-	fields, allLost = compareAndClassify(wanted, live, m.fieldsOwnedBy(set.owner()), ignore, false)
+	ignore := slices.Concat(i.policy.ignore, installationMetadataPaths(set.Overlay))
+	fields, allLost = classifyLostOrChanged(wanted, live, m.fieldsOwnedBy(set.fieldManager()), ignore, false)
 	return fields, allLost, nil
 }
 
-// namePaths returns the paths of the labels and annotations that name the installation. differsFromOther does not
-// compare the labels and annotations that namePaths returns. An object may still have labels and annotations of a
-// former owner, from whom the present owner has taken the object over. The labels and annotations of a former owner do
-// not make an object count as different.
-func namePaths(over render.Overlay) []fieldPath {
+// installationMetadataPaths returns the paths of the labels and annotations that name the installation.
+// differencesFromOther does not compare the labels and annotations that installationMetadataPaths returns. An object
+// may still have labels and annotations of a former owner, from whom the present owner has taken the object over. The
+// labels and annotations of a former owner do not make an object count as different.
+func installationMetadataPaths(over render.Overlay) []fieldPath {
 	var paths []fieldPath
 	add := func(field, key string) {
 		paths = append(paths, fieldPath{{key: "metadata"}, {key: field}, {key: key}})

@@ -148,10 +148,10 @@ func (p fieldPath) removeFrom(tree any) any {
 }
 
 // ownedChild finds the child that the step of a field path selects in an ownership tree. ownedChild returns the key of
-// the child in the tree, and whether the tree contains the child. The parameter "at" is the part of the object that the
-// ownership tree describes. ownedChild needs this part to find a list item that the step selects by members that are
-// not keys of the list. The parameter "at" may be nil.
-func (s step) ownedChild(own owned, at any) (string, bool) {
+// the child in the tree, and whether the tree contains the child. The parameter "object" is the part of the object that
+// the ownership tree describes. ownedChild needs this part to find a list item that the step selects by members that
+// are not keys of the list. The parameter "object" may be nil.
+func (s step) ownedChild(own owned, object any) (pathElement string, found bool) {
 	if _, ok := own["f:"+s.key]; ok && s.members == nil {
 		return "f:" + s.key, true
 	}
@@ -160,7 +160,7 @@ func (s step) ownedChild(own owned, at any) (string, bool) {
 			return name, true
 		}
 	}
-	items, _ := at.([]any)
+	items, _ := object.([]any)
 	for _, item := range items {
 		if s.matchesItem(item) {
 			return matchOwnedItem(item, own, false)
@@ -172,24 +172,24 @@ func (s step) ownedChild(own owned, at any) (string, bool) {
 // removeFromOwned removes the field from the tree of owned fields. If removeFromOwned removes the last child of a node
 // in the tree, it adds the child "." to the node. Without this child, the node would be a leaf, and a leaf means that
 // the manager owns the field with all its content.
-func (p fieldPath) removeFromOwned(own owned, at any) {
-	name, ok := p[0].ownedChild(own, at)
+func (p fieldPath) removeFromOwned(own owned, object any) {
+	name, ok := p[0].ownedChild(own, object)
 	switch {
 	case !ok:
 	case len(p) == 1:
 		delete(own, name)
 		own["."] = owned{}
 	default:
-		p[1:].removeFromOwned(own[name], p[0].childIn(at))
+		p[1:].removeFromOwned(own[name], p[0].childIn(object))
 	}
 }
 
 // leaves yields the path of each node of the ownership tree that has no children. leaves skips a node without children
 // if it had children before ignored fields were removed from the tree.
-func (own owned) leaves(path string) iter.Seq[string] {
+func (own owned) leaves(prefix string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name, child := range own {
-			at := path + "\x00" + name
+			at := prefix + "\x00" + name
 			if name == "." {
 				continue
 			}
@@ -223,11 +223,12 @@ func (s step) childIn(at any) any {
 	return nil
 }
 
-// keepOwnedLive prepares the desired object (parameter wanted) for a PATCH that must not change the field at path p. In
-// the desired object, parts of the field that our field manager owns get their values from the live object, and all
-// other parts are removed. If a part that our field manager owns were missing in the PATCH, the API server would delete
-// this part. keepOwnedLive returns the changed desired object, and may modify the parameters wanted and live.
-func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
+// replaceByOwnedLive prepares the desired object (parameter wanted) for a PATCH that must not change the field at path
+// p. In the desired object, parts of the field that our field manager owns get their values from the live object, and
+// all other parts are removed. If a part that our field manager owns were missing in the PATCH, the API server would
+// delete this part. replaceByOwnedLive returns the changed desired object, and may modify the parameters wanted and
+// live.
+func (p fieldPath) replaceByOwnedLive(wanted, live any, own owned) any {
 	s := p[0]
 	name, ours := s.ownedChild(own, live)
 	if !ours {
@@ -244,7 +245,7 @@ func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	case len(child) == 0: // owned as a whole, with all its parts
 		value = p[1:].copyLive(below, here)
 	default:
-		value = p[1:].keepOwnedLive(below, here, child)
+		value = p[1:].replaceByOwnedLive(below, here, child)
 	}
 	return s.setChild(wanted, live, value)
 }
@@ -266,13 +267,13 @@ func (p fieldPath) copyLive(wanted, live any) any {
 }
 
 // setChild gives a new value to the child that the step selects in a tree. If the value is nil, setChild removes the
-// child. If the parameter tree is nil, setChild creates a map or a list: the type that the parameter live has.
-func (s step) setChild(tree, live, value any) any {
+// child. If the parameter tree is nil, setChild creates a map or a list: the type that the parameter like has.
+func (s step) setChild(tree, like, value any) any {
 	if value == nil {
 		return fieldPath{s}.removeFrom(tree)
 	}
 	if tree == nil {
-		switch live.(type) {
+		switch like.(type) {
 		case map[string]any:
 			tree = map[string]any{}
 		case []any:
@@ -296,9 +297,9 @@ func (s step) setChild(tree, live, value any) any {
 
 // addItemKeys adds to a list item the key fields that its name in FieldsV1 (k:{…}) contains. A list item without its
 // key fields would be invalid.
-func addItemKeys(item any, name string) any {
+func addItemKeys(item any, pathElement string) any {
 	if m, ok := item.(map[string]any); ok {
-		keys, _ := itemKeys(name)
+		keys, _ := itemKeys(pathElement)
 		maps.Copy(m, keys)
 	}
 	return item

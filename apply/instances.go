@@ -57,7 +57,7 @@ func (c *Cluster) ListInstances(ctx context.Context, crd string, limit int, next
 		}
 		c.forgetKind(gvk)
 	}
-	gvk, res, err := c.discoverPlural(ctx, group, plural)
+	gvk, res, err := c.discoverKindByPlural(ctx, group, plural)
 	if err != nil || gvk.Kind == "" {
 		return Instances{}, err
 	}
@@ -95,9 +95,10 @@ func (c *Cluster) cachedKind(group, plural string) (found schema.GroupVersionKin
 	return found, res, ok
 }
 
-// discoverPlural finds by discovery the kind that has the given plural, in the first version of the group that serves
-// this kind. If no version serves such a kind, discoverPlural returns the zero kind, and caches this result, too.
-func (c *Cluster) discoverPlural(ctx context.Context, group, plural string) (
+// discoverKindByPlural finds by discovery the kind that has the given plural, in the first version of the group that
+// serves this kind. If no version serves such a kind, discoverKindByPlural returns the zero kind, and caches this
+// result, too.
+func (c *Cluster) discoverKindByPlural(ctx context.Context, group, plural string) (
 	schema.GroupVersionKind, resource, error) {
 	unserved := schema.GroupVersionKind{Group: group, Kind: plural} // no kind has the name of a plural
 	if c.isKnownUnserved(unserved) {
@@ -144,10 +145,11 @@ func (c *Cluster) servedVersions(ctx context.Context, group string) ([]string, e
 	return all, nil
 }
 
-// Locate returns ref with the namespace that its object has in the cluster: none if the kind is cluster-scoped. The
-// namespace of a namespaced kind is "default" if ref has none. If the kind is not served, Locate returns ref unchanged.
-// Locate sends a discovery request only if the kind of ref is neither built in nor cached.
-func (c *Cluster) Locate(ctx context.Context, ref Ref) (Ref, error) {
+// ResolveNamespace returns ref with the namespace that its object has in the cluster: none if the kind is
+// cluster-scoped. The namespace of a namespaced kind is "default" if ref has none. If the kind is not served,
+// ResolveNamespace returns ref unchanged. ResolveNamespace sends a discovery request only if the kind of ref is neither
+// built in nor cached.
+func (c *Cluster) ResolveNamespace(ctx context.Context, ref Ref) (Ref, error) {
 	res, err := c.resourceOf(ctx, ref.GVK())
 	switch {
 	case reasonIs(err, KindUnknown):

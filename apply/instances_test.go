@@ -98,8 +98,8 @@ func TestListInstancesPages(t *testing.T) {
 	}
 }
 
-// TestLocate checks that the Ref that Locate returns has a namespace if its kind is namespaced, and no namespace if its
-// kind is cluster-scoped.
+// TestLocate checks that the Ref that ResolveNamespace returns has a namespace if its kind is namespaced, and no
+// namespace if its kind is cluster-scoped.
 func TestLocate(t *testing.T) {
 	s := newServer(t)
 	s.serveKind("example.com/v1 Thing things")
@@ -117,7 +117,7 @@ func TestLocate(t *testing.T) {
 		{"the default namespace", of("Thing", ""), of("Thing", "default")},
 		{"not served", of("Nothing", "kyma-system"), of("Nothing", "kyma-system")},
 	} {
-		if got, err := c.Locate(t.Context(), c2.ref); err != nil || got != c2.want {
+		if got, err := c.ResolveNamespace(t.Context(), c2.ref); err != nil || got != c2.want {
 			t.Errorf("%s: %v, %v, want %v", c2.reason, got, err, c2.want)
 		}
 	}

@@ -26,12 +26,12 @@ type Marks struct{ Labels, Annotations []string }
 func (c *Cluster) LeaveToUser(ctx context.Context, refs []Ref, own *Ownership, marks Marks) ([]Left, error) {
 	d := deleteCall{Cluster: c, own: own, refs: refs}
 	stays, errs := make([]*Left, len(refs)), make([]error, len(refs))
-	err := d.forEach(len(refs), func(i int) error {
+	err := d.forEachConcurrently(len(refs), func(i int) error {
 		if validateIdentity(refs[i]) != nil {
 			return nil // an object with such a name cannot exist
 		}
-		wanted := own.wantedBy(refs[i])
-		errs[i] = d.untilDecided(ctx, refs[i], func(served Ref, res resource) (err error) {
+		wanted := own.otherInstallationWith(refs[i])
+		errs[i] = d.retryOnConflict(ctx, refs[i], func(served Ref, res resource) (err error) {
 			stays[i], err = d.leaveObject(ctx, served, res, wanted, marks)
 			return err
 		})
@@ -81,7 +81,7 @@ func (d *deleteCall) leaveObject(ctx context.Context, ref Ref, res resource, wan
 	case removalWait, removalLeave:
 		return nil, nil
 	case removalWithdraw:
-		_, left, err := d.removeCoOwner(ctx, ref, res, m)
+		_, left, err := d.withdrawAsCoOwner(ctx, ref, res, m)
 		return left, err
 	case removalHandOver:
 		_, left, err := d.handOver(ctx, ref, res, m, heirs)

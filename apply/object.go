@@ -66,15 +66,15 @@ type Created struct {
 }
 
 // Create creates an object that does not exist yet, and returns its identity. The created object belongs to no
-// installation, and so is not deleted with one. The parameter owner is the field manager. A namespaced object without a
-// namespace is created in "default". Create returns an error with reason ObjectExists if an object with this name
-// exists, and with reason KindUnknown if the cluster does not serve the kind yet.
+// installation, and so is not deleted with one. The parameter fieldManager is the field manager. A namespaced object
+// without a namespace is created in "default". Create returns an error with reason ObjectExists if an object with this
+// name exists, and with reason KindUnknown if the cluster does not serve the kind yet.
 //
 // Create reads the object first and then applies it without force. Create does not use POST, because an API server
 // delays a POST of a custom resource by two seconds when its CRD is new, but does not delay a PATCH. If another client
 // creates the object between the read and the apply, the fields of the other client are not overwritten.
-func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, owner string) (Created, error) {
-	return c.create(ctx, obj, owner, true)
+func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, fieldManager string) (Created, error) {
+	return c.create(ctx, obj, fieldManager, true)
 }
 
 // CreateWithoutRead is like Create, but does not read the object first; it is for an object that most probably does not
@@ -117,7 +117,7 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 			return made, err
 		}
 	}
-	body, err := encodeNew(obj, !readFirst)
+	body, err := encodeForCreate(obj, !readFirst)
 	if err != nil {
 		return made, fmt.Errorf("encoding %s: %w", ref, err)
 	}
@@ -135,12 +135,12 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 	return made, err
 }
 
-// encodeNew encodes an object for a server-side apply request. If the parameter "only" is true, the content has
-// resourceVersion 1, which no existing object has, so the request can create an object but cannot change an existing
-// object.
-func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
+// encodeForCreate encodes an object for a server-side apply request. If the parameter "rejectsExisting" is true, the
+// content has resourceVersion 1, which no existing object has, so the request can create an object but cannot change an
+// existing object.
+func encodeForCreate(obj *unstructured.Unstructured, rejectsExisting bool) (*buffer, error) {
 	content := obj.Object
-	if only {
+	if rejectsExisting {
 		content = maps.Clone(content)
 		metadata, _ := content["metadata"].(map[string]any)
 		metadata = maps.Clone(metadata)
@@ -178,7 +178,7 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 		if found.next == "" {
 			return all, nil
 		}
-		if !q.nextPage(found.next) {
+		if !q.advanceTo(found.next) {
 			return nil, endlessList(res.plural)
 		}
 	}
@@ -200,9 +200,9 @@ type pageQuery struct {
 	pages int // the number of pages before this one
 }
 
-// nextPage changes the query so that it requests the next page of the list. If the list has too many pages, nextPage
+// advanceTo changes the query so that it requests the next page of the list. If the list has too many pages, advanceTo
 // returns false.
-func (q *pageQuery) nextPage(next string) bool {
+func (q *pageQuery) advanceTo(next string) (isWithinLimit bool) {
 	q.next, q.pages = next, q.pages+1
 	return q.pages < maxPages
 }
@@ -219,9 +219,9 @@ func (q *pageQuery) encode() string {
 	return text
 }
 
-// sendList requests one page of a list. If the objects of the page together are too large for one answer, sendList
-// requests smaller pages, down to one object; the smaller size is also used for the following pages.
-func (c *Cluster) sendList(ctx context.Context, r *request, q *pageQuery, read func(int, []byte) error) error {
+// sendListPage requests one page of a list. If the objects of the page together are too large for one answer,
+// sendListPage requests smaller pages, down to one object; the smaller size is also used for the following pages.
+func (c *Cluster) sendListPage(ctx context.Context, r *request, q *pageQuery, read func(int, []byte) error) error {
 	for {
 		r.query = q.encode()
 		err := c.send(ctx, r, read)
@@ -271,7 +271,7 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 	}
 	r := request{method: http.MethodGet, path: res.urlPath(version, namespace, ""), accept: listType,
 		operation: "listing " + res.plural}
-	err := c.sendList(ctx, &r, q, func(_ int, body []byte) error {
+	err := c.sendListPage(ctx, &r, q, func(_ int, body []byte) error {
 		err := json.Unmarshal(body, &list)
 		if err == nil && list.Metadata.ResourceVersion == "" {
 			err = errNoList

@@ -19,15 +19,15 @@ import (
 // ListOwned is used to restore an inventory that was lost. ListOwned is expensive: it sends two discovery requests, and
 // one list of metadata for each kind. ListOwned does not list kinds that the credentials may not list. ListOwned does
 // not list kinds whose objects are created by the cluster itself, either, such as Leases.
-func (c *Cluster) ListOwned(ctx context.Context, name, manager, selector string) ([]Ref, error) {
+func (c *Cluster) ListOwned(ctx context.Context, installation, manager, selector string) ([]Ref, error) {
 	kinds, err := c.listableKinds(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found := make([][]Ref, len(kinds))
 	errs := make([]error, len(kinds))
-	err = c.forEach(len(kinds), func(i int) error {
-		found[i], errs[i] = c.listOwnedKind(ctx, kinds[i], name, manager, selector)
+	err = c.forEachConcurrently(len(kinds), func(i int) error {
+		found[i], errs[i] = c.listOwnedKind(ctx, kinds[i], installation, manager, selector)
 		return errs[i]
 	})
 	if err = cmp.Or(err, errors.Join(errs...)); err != nil {
@@ -40,7 +40,8 @@ func (c *Cluster) ListOwned(ctx context.Context, name, manager, selector string)
 }
 
 // listOwnedKind is ListOwned for the objects of one kind.
-func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, name, manager, selector string) ([]Ref, error) {
+func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, installation, manager, selector string) (
+	[]Ref, error) {
 	var refs []Ref
 	for q := (pageQuery{limit: listed, selector: selector}); ; {
 		found, err := c.listPage(ctx, kind.gvk.GroupVersion(), kind.resource, "", &q)
@@ -52,14 +53,14 @@ func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, name, mana
 		}
 		for i := range found.items {
 			found.items[i].Kind = kind.gvk.Kind
-			if ref, ok := found.items[i].ownedBy(name, manager); ok {
+			if ref, ok := found.items[i].refIfOwnedBy(installation, manager); ok {
 				refs = append(refs, ref)
 			}
 		}
 		if found.next == "" {
 			return refs, nil
 		}
-		if !q.nextPage(found.next) {
+		if !q.advanceTo(found.next) {
 			return nil, endlessList(kind.plural)
 		}
 	}
@@ -71,15 +72,15 @@ func isForbidden(err error) bool {
 	return ok && e.Code == http.StatusForbidden
 }
 
-// ownedBy returns the Ref of an object with the flags Keep, Adopted and Shared. The result ok is true if two conditions
-// are met: the installation is the owner or a co-owner of the object, and the given field manager has applied the
-// object.
-func (m *ObjectMetadata) ownedBy(name, manager string) (_ Ref, ok bool) {
+// refIfOwnedBy returns the Ref of an object with the flags Keep, Adopted and Shared. The result ok is true if two
+// conditions are met: the installation is the owner or a co-owner of the object, and the given field manager has
+// applied the object.
+func (m *ObjectMetadata) refIfOwnedBy(installation, manager string) (_ Ref, ok bool) {
 	object := metadata{Annotations: ownerAnnotations{CoOwners: m.annotations[AnnotationCoOwners]}}
-	isOwn := m.annotations[AnnotationOwnedBy] == name
+	isOwn := m.annotations[AnnotationOwnedBy] == installation
 	ref := m.Ref
 	ref.Keep = !slices.Contains([]string{"", "delete"}, m.annotations[AnnotationPrune]) // a misspelt value protects
 	ref.Adopted = isOwn && m.annotations[AnnotationAdopted] == "true"
 	ref.Shared = !isOwn
-	return ref, slices.Contains(m.appliers, manager) && (isOwn || slices.Contains(object.coOwners(""), name))
+	return ref, slices.Contains(m.appliers, manager) && (isOwn || slices.Contains(object.coOwners(""), installation))
 }

@@ -65,31 +65,31 @@ type Ownership struct {
 	Applied *Progress
 }
 
-// find returns the title of the installation with the given name, and whether that installation exists, as Find does.
-// For the own name, and if Find is nil, find returns false.
-func (o *Ownership) find(name string) (string, bool) {
+// titleOfOther returns the title of the installation with the given name, and whether that installation exists, as Find
+// does. For the own name, and if Find is nil, titleOfOther returns false.
+func (o *Ownership) titleOfOther(name string) (title string, exists bool) {
 	if o.Find == nil || name == "" || name == o.Name {
 		return "", false
 	}
 	return o.Find(name)
 }
 
-// isOther reports whether the object belongs to another installation that still exists.
-func (o *Ownership) isOther(m *metadata) bool {
-	_, exists := o.find(m.Annotations.OwnedBy)
+// belongsToOther reports whether the object belongs to another installation that still exists.
+func (o *Ownership) belongsToOther(m *metadata) bool {
+	_, exists := o.titleOfOther(m.Annotations.OwnedBy)
 	return exists
 }
 
-// wantedBy returns the name of another installation whose inventory contains the object, or "".
-func (o *Ownership) wantedBy(ref Ref) string {
+// otherInstallationWith returns the name of another installation whose inventory contains the object, or "".
+func (o *Ownership) otherInstallationWith(ref Ref) string {
 	if o.Wanted == nil {
 		return ""
 	}
 	return o.Wanted(ref)
 }
 
-// recorded returns the entries of the inventory as a map, by identity of the object.
-func (o *Ownership) recorded() map[Ref]Ref {
+// recordedByIdentity returns the entries of the inventory as a map, by identity of the object.
+func (o *Ownership) recordedByIdentity() map[Ref]Ref {
 	if o == nil {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (o *Ownership) factsOf(m *metadata, manager string, recorded Ref) facts {
 	return facts{
 		deleting: m.DeletionTimestamp != nil,
 		own:      m.Annotations.OwnedBy == o.Name,
-		other:    o.isOther(m),
+		other:    o.belongsToOther(m),
 		applied:  m.fieldsOwnedBy(manager) != nil,
 		adopted:  m.Annotations.Adopted == "true" || recorded.Adopted,
 	}

@@ -67,7 +67,7 @@ func TestConditionalDelete(t *testing.T) {
 	set := Set{Bundle: bundleOf(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}}`),
 		Ownership: own}
 	set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
-	refs, err := c.Inventory(t.Context(), set)
+	refs, err := c.DesiredInventory(t.Context(), set)
 	if err != nil {
 		t.Fatal(err)
 	}

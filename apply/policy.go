@@ -77,7 +77,7 @@ func policyOf(o *render.Object, over render.Overlay) (p policy, problem string) 
 	p.createOnly = choose(AnnotationApplyPolicy, "enforce", "create-only")
 	p.recreate = choose(AnnotationOnImmutable, "report", "recreate")
 	if text := value(AnnotationIgnorePaths); text != "" {
-		paths, wrong := parsePaths(text)
+		paths, wrong := parseIgnorePaths(text)
 		if wrong != "" {
 			problem = "annotation " + AnnotationIgnorePaths + ": " + wrong
 		}
@@ -101,13 +101,13 @@ const (
 	maxSteps = 24
 )
 
-// parsePaths parses the value of AnnotationIgnorePaths. problem contains the first invalid path.
-func parsePaths(text string) (paths []fieldPath, problem string) {
+// parseIgnorePaths parses the value of AnnotationIgnorePaths. problem contains the first invalid path.
+func parseIgnorePaths(text string) (paths []fieldPath, problem string) {
 	for part := range splitOutsideBrackets(text, ',') {
 		part = strings.TrimSpace(part)
 		path, wrong := parsePath(part)
 		if wrong == "" {
-			wrong = path.whyForbidden()
+			wrong = path.whyNotIgnorable()
 		}
 		switch {
 		case wrong != "":
@@ -120,8 +120,8 @@ func parsePaths(text string) (paths []fieldPath, problem string) {
 	return paths, ""
 }
 
-// whyForbidden returns why a path must not be ignored. whyForbidden returns "" if the path may be ignored.
-func (p fieldPath) whyForbidden() string {
+// whyNotIgnorable returns why a path must not be ignored. whyNotIgnorable returns "" if the path may be ignored.
+func (p fieldPath) whyNotIgnorable() string {
 	first, second := p[0].key, ""
 	if len(p) > 1 {
 		second = p[1].key

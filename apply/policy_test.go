@@ -242,7 +242,7 @@ func TestPolicyInvalid(t *testing.T) {
 				!strings.Contains(result.Failed[0].Error(), tc.message) {
 				t.Fatalf("%s: got %v with %v, want %q", tc.reason, result.Failed, sent, tc.message)
 			}
-			refs, err := c.Inventory(t.Context(), set)
+			refs, err := c.DesiredInventory(t.Context(), set)
 			if err != nil || len(refs) != 1 || refs[0].Keep != tc.keep {
 				t.Errorf("it stays in the inventory: got %v, %v", refs, err)
 			}
@@ -445,7 +445,7 @@ func TestKeep(t *testing.T) {
 			AnnotationPrune+": keep}}").Replace(module)
 	set := Set{Bundle: bundleOf(t, kept)}
 	s.apply(c, set, nil)
-	refs, err := c.Inventory(t.Context(), set)
+	refs, err := c.DesiredInventory(t.Context(), set)
 	if err != nil {
 		t.Fatal(err)
 	}

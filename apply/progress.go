@@ -85,7 +85,7 @@ func parseResourceVersion(resourceVersion string) uint64 {
 // that the caller ignores the event. When the API server has responded to the PATCH, Apply compares the response with
 // the event that ObserveEvent has recorded. If the event shows that another client has written the object during the
 // request, Apply returns the object in Result.Waiting.
-func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
+func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) (isIgnorable bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key, version := ref.hashKey(), parseResourceVersion(resourceVersion)
@@ -189,8 +189,8 @@ func (p *Progress) recordOf(ref Ref) record {
 	return p.objects[ref.hashKey()]
 }
 
-// setUnsure records that the object was missing or belonged to another installation.
-func (p *Progress) setUnsure(ref Ref) {
+// markOwnershipUnknown records that the object was missing or belonged to another installation.
+func (p *Progress) markOwnershipUnknown(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
@@ -202,10 +202,10 @@ func (p *Progress) setUnsure(ref Ref) {
 	p.objects[key] = r
 }
 
-// untouchedVersion returns the resourceVersion of an object if the object was applied, belongs to this installation
-// alone, and is not known to have been changed by anybody since it was applied. In all other cases, untouchedVersion
-// returns 0.
-func (p *Progress) untouchedVersion(ref Ref) uint64 {
+// untouchedResourceVersion returns the resourceVersion of an object if the object was applied, belongs to this
+// installation alone, and is not known to have been changed by anybody since it was applied. In all other cases,
+// untouchedResourceVersion returns 0.
+func (p *Progress) untouchedResourceVersion(ref Ref) uint64 {
 	if p == nil {
 		return 0
 	}
@@ -257,19 +257,21 @@ func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 	return s
 }
 
-// recordApplied records what the API server has returned for the PATCH of an object. The parameter fields is the hash
-// of the fields that our field manager owns. If a watch event shows that another client has written the object after
-// our PATCH, or if Forget was called during the request, recordApplied forgets the object and returns false.
-func (p *Progress) recordApplied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
+// recordApplied records what the API server has returned for the PATCH of an object. The parameter ownedFields is the
+// hash of the fields that our field manager owns. If a watch event shows that another client has written the object
+// after our PATCH, or if Forget was called during the request, recordApplied forgets the object and returns false.
+func (p *Progress) recordApplied(ref Ref, contentHash uint64, m *metadata, ownedFields uint64, created bool) (
+	isRecorded bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.recordAppliedLocked(ref, content, m, fields, created)
+	return p.recordAppliedLocked(ref, contentHash, m, ownedFields, created)
 }
 
-func (p *Progress) recordAppliedLocked(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
+func (p *Progress) recordAppliedLocked(ref Ref, contentHash uint64, m *metadata, ownedFields uint64, created bool) (
+	isRecorded bool) {
 	r := record{
-		content:    content,
-		fields:     fields,
+		content:    contentHash,
+		fields:     ownedFields,
 		uid:        hashText(m.UID),
 		version:    parseResourceVersion(m.ResourceVersion),
 		generation: m.Generation,
@@ -317,9 +319,9 @@ func (p *Progress) endComparison(ref Ref) {
 	}
 }
 
-// recordCompared records that FindDrift found no drift of an object. recordCompared records nothing if Forget was
-// called for the object since beginComparison.
-func (p *Progress) recordCompared(ref Ref, content uint64, m *metadata, fields uint64) {
+// recordNoDrift records that FindDrift found no drift of an object. recordNoDrift records nothing if Forget was called
+// for the object since beginComparison.
+func (p *Progress) recordNoDrift(ref Ref, content uint64, m *metadata, fields uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.comparing[ref.hashKey()] {

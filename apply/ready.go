@@ -52,7 +52,7 @@ var readinessKinds = map[schema.GroupKind]bool{
 // established. CheckReady also records in p the resourceVersions of the objects that it has read. An error means that
 // the whole cluster cannot be used now.
 func (c *Cluster) CheckReady(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
-	return c.checkReady(ctx, refs, p, c.explainNotReady)
+	return c.checkReady(ctx, refs, p, c.explainFromPods)
 }
 
 // CheckReadyWithoutPods is like CheckReady, but does not send the up to two requests that list pods. A caller can use
@@ -76,7 +76,7 @@ func (c *Cluster) checkReady(ctx context.Context, refs []Ref, p *Progress, expla
 		}
 	}
 	found := make([]*NotReady, len(ask))
-	err := c.forEach(len(ask), func(i int) (err error) {
+	err := c.forEachConcurrently(len(ask), func(i int) (err error) {
 		if ask[i].groupKind() == crdKind {
 			found[i], err = c.checkCRD(ctx, ask[i], p)
 		} else {
@@ -142,7 +142,7 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 	if p != nil {
 		p.ObserveRead(ref, u.GetUID(), u.GetGeneration(), u.GetResourceVersion())
 	}
-	answer, explicable := explainUnready(ref, u)
+	answer, explicable := readinessFromStatus(ref, u)
 	if !explicable {
 		return answer, nil
 	}
@@ -161,45 +161,45 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 // reason that the spec and the status of the workload show, without reading pods. The rules are those of CheckReady.
 // The workload may lack its field spec.template.
 func EvaluateReadiness(ref Ref, u *unstructured.Unstructured) *NotReady {
-	answer, _ := explainUnready(ref, u)
+	answer, _ := readinessFromStatus(ref, u)
 	return answer
 }
 
-// explainUnready returns nil for a ready workload and the reason for a workload that is not ready. The result
-// "explicable" is true if the pods of the workload may show a more precise reason.
-func explainUnready(ref Ref, u *unstructured.Unstructured) (answer *NotReady, explicable bool) {
+// readinessFromStatus returns nil for a ready workload and the reason for a workload that is not ready. The result
+// "podsMayExplain" is true if the pods of the workload may show a more precise reason.
+func readinessFromStatus(ref Ref, u *unstructured.Unstructured) (notReady *NotReady, podsMayExplain bool) {
 	verdict, err := status.Compute(u)
 	if err != nil {
 		problem := ref.String() + ": its status cannot be read: " + clipMessage(err.Error())
 		return &NotReady{Ref: ref, Message: problem}, false
 	}
-	answer = &NotReady{Ref: ref, Failed: verdict.Status == status.FailedStatus,
+	notReady = &NotReady{Ref: ref, Failed: verdict.Status == status.FailedStatus,
 		Message: ref.String() + ": " + clipMessage(verdict.Message)}
 	switch {
 	case verdict.Status == status.TerminatingStatus:
-		return answer, false
+		return notReady, false
 	case ref.Kind == "Job":
-		if verdict.Status == status.CurrentStatus && isJobDone(u) {
+		if verdict.Status == status.CurrentStatus && isJobCompleteOrSuspended(u) {
 			return nil, false
 		}
 	case verdict.Status == status.CurrentStatus:
 		return nil, false
 	}
-	return answer, true
+	return notReady, true
 }
 
-// isJobDone reports whether a Job is complete or suspended.
-func isJobDone(u *unstructured.Unstructured) bool {
+// isJobCompleteOrSuspended reports whether a Job is complete or suspended.
+func isJobCompleteOrSuspended(u *unstructured.Unstructured) bool {
 	suspended, _, _ := unstructured.NestedBool(u.Object, "spec", "suspend")
-	_, found := conditionTrue(u, "Complete")
+	_, found := trueConditionMessage(u, "Complete")
 	return suspended || found
 }
 
-// conditionTrue returns the message of a condition, and whether the status of the condition is True.
-func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
+// trueConditionMessage returns the message of a condition, and whether the status of the condition is True.
+func trueConditionMessage(u *unstructured.Unstructured, conditionType string) (string, bool) {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, one := range conditions {
-		if c, ok := one.(map[string]any); ok && c["type"] == kind && c["status"] == "True" {
+		if c, ok := one.(map[string]any); ok && c["type"] == conditionType && c["status"] == "True" {
 			message, _ := c["message"].(string)
 			return message, true
 		}
@@ -207,12 +207,12 @@ func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
 	return "", false
 }
 
-// explainNotReady returns the reason why a workload is not ready. The reason is a condition of the workload or the
-// worst problem of its newest pods. explainNotReady sends at most two requests. If the credential lacks the right to
-// list pods, explainNotReady returns no reason, and no error.
-func (c *Cluster) explainNotReady(ctx context.Context, u *unstructured.Unstructured) (
+// explainFromPods returns the reason why a workload is not ready. The reason is a condition of the workload or the
+// worst problem of its newest pods. explainFromPods sends at most two requests. If the credential lacks the right to
+// list pods, explainFromPods returns no reason, and no error.
+func (c *Cluster) explainFromPods(ctx context.Context, u *unstructured.Unstructured) (
 	reason string, failed bool, err error) {
-	if message, ok := conditionTrue(u, "ReplicaFailure"); ok {
+	if message, ok := trueConditionMessage(u, "ReplicaFailure"); ok {
 		return clipMessage(message), true, nil
 	}
 	if u.GetKind() == "Pod" {

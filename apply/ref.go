@@ -63,8 +63,8 @@ func (r Ref) identity() Ref {
 	return Ref{Group: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
 }
 
-// WithFlags returns a copy of r that has the flags Pending, Adopted and Shared of the given Ref.
-func (r Ref) WithFlags(other Ref) Ref {
+// WithOwnershipFlags returns a copy of r that has the flags Pending, Adopted and Shared of the given Ref.
+func (r Ref) WithOwnershipFlags(other Ref) Ref {
 	r.Pending, r.Adopted, r.Shared = other.Pending, other.Adopted, other.Shared
 	return r
 }
@@ -110,7 +110,7 @@ type Set struct {
 // DefaultOwner is the field manager of module resources.
 const DefaultOwner = "declarative.kyma-project.io/applier"
 
-func (s Set) owner() string {
+func (s Set) fieldManager() string {
 	if s.Owner == "" {
 		return DefaultOwner
 	}

@@ -20,13 +20,14 @@ const componentLabel = "app.kubernetes.io/component"
 // manager returns the field manager of the installation, or the default.
 func (o *Ownership) manager() string { return cmp.Or(o.Manager, DefaultOwner) }
 
-// remove deletes an object, hands it over, releases it, or leaves it: see decideDelete. If the object is to be deleted
-// but still exists, remove returns a Remaining. If the object stays, remove returns a Left with the reason.
-func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
-	wanted := d.own.wantedBy(ref)
+// deleteOrLeave deletes an object, hands it over, releases it, or leaves it: see decideDelete. If the object is to be
+// deleted but still exists, deleteOrLeave returns a Remaining. If the object stays, deleteOrLeave returns a Left with
+// the reason.
+func (d *deleteCall) deleteOrLeave(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
+	wanted := d.own.otherInstallationWith(ref)
 	if wanted == "" && !ref.Adopted && !ref.Shared && ref.groupKind() != namespaceKind &&
-		!changesByItself(ref) {
-		if version := d.own.Applied.untouchedVersion(ref); version != 0 {
+		!isWrittenByCluster(ref) {
+		if version := d.own.Applied.untouchedResourceVersion(ref); version != 0 {
 			left, err := d.sendDelete(ctx, ref, preconditions{ResourceVersion: strconv.FormatUint(version, 10)})
 			if !reasonIs(err, ObjectConflict) {
 				return left, nil, err
@@ -37,21 +38,21 @@ func (d *deleteCall) remove(ctx context.Context, ref Ref) (*Remaining, *Left, er
 		left  *Remaining
 		stays *Left
 	)
-	err := d.untilDecided(ctx, ref, func(served Ref, res resource) (err error) {
-		left, stays, err = d.removeRead(ctx, served, res, wanted)
+	err := d.retryOnConflict(ctx, ref, func(served Ref, res resource) (err error) {
+		left, stays, err = d.readAndRemove(ctx, served, res, wanted)
 		return err
 	})
 	return left, stays, err
 }
 
-// untilDecided calls the function in the parameter decide with the API version in which the cluster serves the object.
-// If decide returns a conflict, because another client has changed the object at the same time, untilDecided calls
+// retryOnConflict calls the function in the parameter do with the API version in which the cluster serves the object.
+// If decide returns a conflict, because another client has changed the object at the same time, retryOnConflict calls
 // decide again. An object that does not exist is not an error.
-func (d *deleteCall) untilDecided(ctx context.Context, ref Ref, decide func(Ref, resource) error) error {
+func (d *deleteCall) retryOnConflict(ctx context.Context, ref Ref, do func(Ref, resource) error) error {
 	var err error
 	for range maxConcurrentChanges {
 		err = d.withServedVersion(ctx, ref,
-			func(served Ref, res resource) error { return decide(served.WithFlags(ref), res) })
+			func(served Ref, res resource) error { return do(served.WithOwnershipFlags(ref), res) })
 		if !reasonIs(err, ObjectConflict) {
 			break
 		}
@@ -62,10 +63,10 @@ func (d *deleteCall) untilDecided(ctx context.Context, ref Ref, decide func(Ref,
 	return err
 }
 
-// changesByItself reports whether the cluster itself writes objects of a kind after they were applied, for example
-// their status. If changesByItself returns true, DeleteOwned has to read the object before the DELETE: the API server
-// would reject a DELETE with the resourceVersion that the object had when it was applied.
-func changesByItself(ref Ref) bool {
+// isWrittenByCluster reports whether the cluster itself writes objects of a kind after they were applied, for example
+// their status. If isWrittenByCluster returns true, DeleteOwned has to read the object before the DELETE: the API
+// server would reject a DELETE with the resourceVersion that the object had when it was applied.
+func isWrittenByCluster(ref Ref) bool {
 	switch roleOf(ref.groupKind()) {
 	case roleWorkload, roleCRD, roleAdmission, roleCustom:
 		return true
@@ -73,10 +74,11 @@ func changesByItself(ref Ref) bool {
 	return false
 }
 
-// removeRead reads the object and then removes it. An error with reason ObjectConflict means that the object was
+// readAndRemove reads the object and then removes it. An error with reason ObjectConflict means that the object was
 // changed at the same time.
-func (d *deleteCall) removeRead(ctx context.Context, ref Ref, res resource, wanted string) (*Remaining, *Left, error) {
-	m, heirs, decision, err := d.readAndDecide(ctx, ref, res, wanted)
+func (d *deleteCall) readAndRemove(ctx context.Context, ref Ref, res resource, claimant string) (
+	*Remaining, *Left, error) {
+	m, heirs, decision, err := d.readAndDecide(ctx, ref, res, claimant)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,7 +86,7 @@ func (d *deleteCall) removeRead(ctx context.Context, ref Ref, res resource, want
 	case removalWait:
 		return remainingOf(ref, m), nil, nil
 	case removalWithdraw:
-		return d.removeCoOwner(ctx, ref, res, m)
+		return d.withdrawAsCoOwner(ctx, ref, res, m)
 	case removalLeave:
 		return nil, &Left{ref, LeftToOthers, ref.String() + " stays, because somebody else has created it again" +
 			byManagers(m.otherManagers(d.own.manager()))}, nil
@@ -94,7 +96,7 @@ func (d *deleteCall) removeRead(ctx context.Context, ref Ref, res resource, want
 		return d.release(ctx, ref, res, m)
 	}
 	if ref.groupKind() == namespaceKind {
-		if content, err := d.namespaceContent(ctx, ref.Name); err != nil || content != "" {
+		if content, err := d.foreignContentMessage(ctx, ref.Name); err != nil || content != "" {
 			return &Remaining{Ref: ref, Content: true, Message: content}, nil, err
 		}
 	}
@@ -127,20 +129,21 @@ func byManagers(managers []string) string {
 
 // otherInstallations returns the other existing installations that contain the object: its co-owners, or the
 // installation whose inventory contains it.
-func (d *deleteCall) otherInstallations(m *metadata, wanted string) []string {
+func (d *deleteCall) otherInstallations(m *metadata, claimant string) []string {
 	heirs := slices.DeleteFunc(m.coOwners(d.own.Name), func(name string) bool {
-		_, exists := d.own.find(name)
+		_, exists := d.own.titleOfOther(name)
 		return !exists
 	})
-	if wanted != "" && !slices.Contains(heirs, wanted) {
-		heirs = append(heirs, wanted)
+	if claimant != "" && !slices.Contains(heirs, claimant) {
+		heirs = append(heirs, claimant)
 	}
 	return heirs
 }
 
-// removeCoOwner removes this installation from the co-owners of an object that belongs to another installation.
-func (d *deleteCall) removeCoOwner(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
-	title, _ := d.own.find(m.Annotations.OwnedBy)
+// withdrawAsCoOwner removes this installation from the co-owners of an object that belongs to another installation.
+func (d *deleteCall) withdrawAsCoOwner(ctx context.Context, ref Ref, res resource, m *metadata) (
+	*Remaining, *Left, error) {
+	title, _ := d.own.titleOfOther(m.Annotations.OwnedBy)
 	if claims := m.coOwners(d.own.Name); len(claims) < len(m.coOwners("")) {
 		_, err := d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m,
 			map[string]any{"annotations": map[string]any{AnnotationCoOwners: coOwnersValue(claims)}}))
@@ -170,7 +173,7 @@ func (d *deleteCall) handOver(ctx context.Context, ref Ref, res resource, m *met
 	if err != nil {
 		return nil, nil, err
 	}
-	title, _ := d.own.find(heirs[0])
+	title, _ := d.own.titleOfOther(heirs[0])
 	return nil, &Left{ref, LeftHandedOver, ref.String() + " stays and belongs to " + title + " now"}, nil
 }
 
@@ -180,13 +183,13 @@ func (d *deleteCall) handOver(ctx context.Context, ref Ref, res resource, m *met
 // After such a rejection, release removes only our labels and annotations.
 func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
 	message := ref.String() + " existed before the module: it stays, without the fields of the module"
-	err := d.applyNothing(ctx, ref, res, m)
+	err := d.applyWithoutFields(ctx, ref, res, m)
 	if reasonIs(err, ObjectRefused) || reasonIs(err, FieldImmutable) || reasonIs(err, AdmissionRefused) ||
 		unservedIn(err) != "" {
 		message = ref.String() + " existed before the module: it stays as the module has left it"
 		err = d.changeManagedFields(ctx, ref, res, d.own.manager(), m,
 			func(entries []json.RawMessage) (map[string]any, error) {
-				return disownedMetadata(entries, d.own.manager())
+				return disowningPatch(entries, d.own.manager())
 			})
 	}
 	if err != nil {
@@ -195,9 +198,9 @@ func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *meta
 	return nil, &Left{ref, LeftReleased, message}, nil
 }
 
-// applyNothing applies an object without fields, so that the API server removes the fields that only our field manager
-// owns.
-func (d *deleteCall) applyNothing(ctx context.Context, ref Ref, res resource, m *metadata) error {
+// applyWithoutFields applies an object without fields, so that the API server removes the fields that only our field
+// manager owns.
+func (d *deleteCall) applyWithoutFields(ctx context.Context, ref Ref, res resource, m *metadata) error {
 	meta := map[string]any{"name": ref.Name, "uid": m.UID, "resourceVersion": m.ResourceVersion}
 	if ref.Namespace != "" {
 		meta["namespace"] = ref.Namespace
@@ -252,9 +255,9 @@ func (c *Cluster) changeManagedFields(ctx context.Context, ref Ref, res resource
 	return err
 }
 
-// disownedMetadata returns a merge patch of metadata that removes the labels and annotations that only manager owns,
-// the annotations of an installation, and the entries of manager in the managed fields.
-func disownedMetadata(entries []json.RawMessage, manager string) (map[string]any, error) {
+// disowningPatch returns a merge patch of metadata that removes the labels and annotations that only manager owns, the
+// annotations of an installation, and the entries of manager in the managed fields.
+func disowningPatch(entries []json.RawMessage, manager string) (map[string]any, error) {
 	ours, others, kept, err := splitManaged(entries, manager)
 	if err != nil {
 		return nil, err

@@ -132,7 +132,7 @@ func (r *request) checkKind(body []byte) error {
 	case kind == "Status" && r.method == http.MethodDelete:
 		return nil
 	}
-	return fmt.Errorf("it is of kind %s", text.Fold(kind, 64))
+	return fmt.Errorf("it is of kind %s", text.ClipWords(kind, 64))
 }
 
 // topLevelKind returns the value of the field "kind" of a JSON object. API servers send the field "kind" as one of the
@@ -319,7 +319,7 @@ func checkIdentity(ref Ref, name, uid string) error {
 	case uid == "":
 		return errors.New("it is an object without uid")
 	case name != ref.Name:
-		return fmt.Errorf("it is the object %s", text.Fold(name, 64))
+		return fmt.Errorf("it is the object %s", text.ClipWords(name, 64))
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	case w.DeletionTimestamp != nil:
 		a.done.writeFailed(it.ref)
 		return a.recordTerminating(ctx, it, &w.metadata)
-	case !a.done.recordApplied(it.ref, it.content, &w.metadata, it.ownedFieldsHash(&w.metadata, a.set.owner()),
+	case !a.done.recordApplied(it.ref, it.content, &w.metadata, it.ownedFieldsHash(&w.metadata, a.set.fieldManager()),
 		w.created):
 		a.recordWaiting(it, Waiting{Ref: it.ref, Reason: ChangedMeanwhile,
 			Message: "was changed by another client right after it was applied"})
@@ -61,29 +61,29 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	return nil
 }
 
-// write applies an object that belongs to the installation. The parameter known is true if the object is known to
-// exist. If the managed fields of the object prevent this, because they name a version that the CRD no longer has,
+// write applies an object that belongs to the installation. The parameter isKnownToExist is true if the object is known
+// to exist. If the managed fields of the object prevent this, because they name a version that the CRD no longer has,
 // write removes their entries with this version and applies the object again.
-func (a *applyCall) write(ctx context.Context, it *item, known bool) (writeResult, error) {
+func (a *applyCall) write(ctx context.Context, it *item, isKnownToExist bool) (writeResult, error) {
 	for try := 0; ; try++ {
-		w, err := a.writeByPolicy(ctx, it, known)
+		w, err := a.writeByPolicy(ctx, it, isKnownToExist)
 		version := unservedIn(err)
 		if version == "" || try == maxUnservedVersions {
 			return w, err
 		}
-		if err := a.removeUnserved(ctx, it, version); err != nil {
+		if err := a.removeUnservedManagedFields(ctx, it, version); err != nil {
 			return writeResult{}, err
 		}
 	}
 }
 
 // writeByPolicy applies an object as the annotations of the object require.
-func (a *applyCall) writeByPolicy(ctx context.Context, it *item, known bool) (writeResult, error) {
+func (a *applyCall) writeByPolicy(ctx context.Context, it *item, isKnownToExist bool) (writeResult, error) {
 	switch {
 	case it.policy.createOnly:
 		return a.createOnly(ctx, it)
 	case len(it.policy.ignore) > 0:
-		return a.applyExceptIgnored(ctx, it, known)
+		return a.applyExceptIgnored(ctx, it, isKnownToExist)
 	default:
 		return a.applyWithTakeover(ctx, it)
 	}
@@ -105,7 +105,7 @@ type writeResult struct {
 // managers. After a conflict, a second PATCH with force takes over the conflicting fields.
 func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResult, error) {
 	w, err := a.patch(ctx, it, a.encode(it), "")
-	conflict, ok := conflictOf(err)
+	conflict, ok := fieldConflictOf(err)
 	if !ok {
 		return w, err
 	}
@@ -114,8 +114,8 @@ func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResul
 	return w, err
 }
 
-// conflictOf returns the error of a PATCH that conflicts with fields of other field managers.
-func conflictOf(err error) (*Error, bool) {
+// fieldConflictOf returns the error of a PATCH that conflicts with fields of other field managers.
+func fieldConflictOf(err error) (conflict *Error, isConflict bool) {
 	e, ok := errors.AsType[*Error](err)
 	return e, ok && e.reason == ObjectConflict && len(e.managers) > 0
 }
@@ -128,8 +128,8 @@ func (a *applyCall) encode(it *item) *buffer {
 }
 
 // patch sends one PATCH of server-side apply, and then releases the memory of body.
-func (a *applyCall) patch(ctx context.Context, it *item, body *buffer, force string) (writeResult, error) {
-	r := request{method: http.MethodPatch, path: it.urlPath(), query: a.query + force, accept: metadataType,
+func (a *applyCall) patch(ctx context.Context, it *item, body *buffer, forceQuery string) (writeResult, error) {
+	r := request{method: http.MethodPatch, path: it.urlPath(), query: a.query + forceQuery, accept: metadataType,
 		contentType: applyType, body: body,
 		operation: "applying", ref: it.ref}
 	isWorkload := readinessKinds[it.ref.groupKind()] && it.ref.groupKind() != crdKind
@@ -164,7 +164,7 @@ func (i *item) urlPath() string {
 // resourceVersion 1. No existing object has resourceVersion 1, so the API server rejects the PATCH with a conflict if
 // the object exists, or because of the managed fields that only an existing object has; see unservedVersion. If the API
 // server rejects the PATCH because the object exists, the second result is true.
-func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, found bool, err error) {
+func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, alreadyExists bool, err error) {
 	body := a.encode(it)
 	// The JSON of an object begins with apiVersion, kind and metadata, so the first occurrence of "metadata":{ in the
 	// JSON is the metadata of the object itself and not of a pod template.
@@ -185,7 +185,7 @@ func (a *applyCall) createOnly(ctx context.Context, it *item) (writeResult, erro
 	}
 	m, err := a.readMetadata(ctx, it)
 	if err != nil {
-		return writeResult{}, deletedMeanwhile(err, it)
+		return writeResult{}, notFoundAsConflict(err, it)
 	}
 	return writeResult{metadata: m, unchanged: true}, nil
 }
@@ -198,9 +198,9 @@ func (a *applyCall) readMetadata(ctx context.Context, it *item) (metadata, error
 	return answer.Metadata, err
 }
 
-// deletedMeanwhile converts an error "not found" to a conflict if the object existed shortly before. A conflict makes
+// notFoundAsConflict converts an error "not found" to a conflict if the object existed shortly before. A conflict makes
 // the caller retry.
-func deletedMeanwhile(err error, it *item) error {
+func notFoundAsConflict(err error, it *item) error {
 	if !reasonIs(err, ObjectNotFound) {
 		return err
 	}
@@ -212,8 +212,8 @@ func deletedMeanwhile(err error, it *item) error {
 // object that exists is read first. Ignored fields that our field manager still owns are sent with their live values,
 // because the API server deletes a field whose only owner does not send the field any more. Ignored fields that other
 // field managers own are not sent.
-func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool) (writeResult, error) {
-	if !known {
+func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, isKnownToExist bool) (writeResult, error) {
+	if !isKnownToExist {
 		if w, found, err := a.tryCreate(ctx, it); !found {
 			return w, err
 		}
@@ -226,19 +226,19 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool
 		// A PATCH with force must not take over a field in AnnotationIgnorePaths that another client sets at the same
 		// time. To prevent such a takeover, a PATCH with force contains the resourceVersion of the object that was
 		// read.
-		body, live, err := a.encodeWithIgnored(ctx, it, force != "")
+		body, live, err := a.readAndEncodeKeepingIgnored(ctx, it, force != "")
 		switch {
-		case reasonIs(err, ObjectNotFound) && known:
+		case reasonIs(err, ObjectNotFound) && isKnownToExist:
 			w, _, err := a.tryCreate(ctx, it)
 			return w, err
 		case err != nil:
-			return writeResult{}, deletedMeanwhile(err, it)
+			return writeResult{}, notFoundAsConflict(err, it)
 		case live.DeletionTimestamp != nil:
 			body.release()
 			return writeResult{metadata: live}, nil
 		}
 		w, err := a.patch(ctx, it, body, force)
-		conflict, ok := conflictOf(err)
+		conflict, ok := fieldConflictOf(err)
 		switch {
 		case ok && force == "":
 			taken, from, force = it.withoutIgnored(conflict.Fields), conflict.managers, "&force=true"
@@ -262,14 +262,15 @@ func (i *item) withoutIgnored(fields []string) []string {
 	})
 }
 
-// encodeWithIgnored returns the body of the PATCH for an object with ignored fields (AnnotationIgnorePaths).
-// encodeWithIgnored first reads the live object for the values of the ignored fields. The body of the PATCH contains
-// the content of the object in the bundle, changed so that the PATCH does not change an ignored field. If our field
-// manager owns an ignored field, the body contains the field with its live value. An ignored field that our field
+// readAndEncodeKeepingIgnored returns the body of the PATCH for an object with ignored fields (AnnotationIgnorePaths).
+// readAndEncodeKeepingIgnored first reads the live object for the values of the ignored fields. The body of the PATCH
+// contains the content of the object in the bundle, changed so that the PATCH does not change an ignored field. If our
+// field manager owns an ignored field, the body contains the field with its live value. An ignored field that our field
 // manager does not own is not in the body. The body contains the UID of the live object, so the API server rejects the
-// PATCH if the object was deleted and created again. If the parameter sameVersion is true, the body also contains the
-// resourceVersion, so the API server rejects the PATCH if the object has changed.
-func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion bool) (*buffer, metadata, error) {
+// PATCH if the object was deleted and created again. If the parameter pinsResourceVersion is true, the body also
+// contains the resourceVersion, so the API server rejects the PATCH if the object has changed.
+func (a *applyCall) readAndEncodeKeepingIgnored(ctx context.Context, it *item, pinsResourceVersion bool) (
+	*buffer, metadata, error) {
 	var (
 		live   map[string]any
 		answer partialObject
@@ -289,17 +290,17 @@ func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion
 	if err := utiljson.Unmarshal(full.data, &wanted); err != nil {
 		return nil, metadata{}, fmt.Errorf("reading %s of the module: %w", it.ref, err)
 	}
-	if fields := m.fieldsOwnedBy(a.set.owner()); fields != nil {
+	if fields := m.fieldsOwnedBy(a.set.fieldManager()); fields != nil {
 		if err := json.Unmarshal(fields, &own); err != nil {
 			return nil, metadata{}, fmt.Errorf("reading the managed fields of %s: %w", it.ref, err)
 		}
 	}
 	for _, path := range it.policy.ignore {
-		wanted = path.keepOwnedLive(wanted, live, own)
+		wanted = path.replaceByOwnedLive(wanted, live, own)
 	}
 	if into, ok := (step{key: "metadata"}).childIn(wanted).(map[string]any); ok {
 		into["uid"] = m.UID
-		if sameVersion {
+		if pinsResourceVersion {
 			into["resourceVersion"] = m.ResourceVersion
 		}
 	}
@@ -314,8 +315,8 @@ func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion
 
 // ownedFieldsHash returns a hash of the fields of the object that the API server records as owned by our field manager.
 // The hash does not depend on fields at the paths in AnnotationIgnorePaths.
-func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
-	raw := m.fieldsOwnedBy(owner)
+func (i *item) ownedFieldsHash(m *metadata, fieldManager string) uint64 {
+	raw := m.fieldsOwnedBy(fieldManager)
 	var own owned
 	if len(i.policy.ignore) == 0 || json.Unmarshal(raw, &own) != nil {
 		return hashBytes(raw)
@@ -393,7 +394,7 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 	switch {
 	case err == nil && m.DeletionTimestamp != nil:
 		return a.recordTerminating(ctx, it, m)
-	case err == nil && m.fieldsOwnedBy(a.set.owner()) == nil:
+	case err == nil && m.fieldsOwnedBy(a.set.fieldManager()) == nil:
 		refusal.Message += " (it is not deleted to be created again: it was not created by this module)"
 		a.recordFailure(it, refusal)
 		return nil

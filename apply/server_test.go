@@ -334,7 +334,7 @@ func refuseFor(w http.ResponseWriter, field, reason, message string) {
 // store writes an object. If the object equals the stored object, nothing changes.
 func (s *server) store(path string, o map[string]any, operation, manager string) {
 	m := o["metadata"].(map[string]any)
-	fields := fieldsOf(withoutUnowned(o))
+	fields := fieldsOf(withoutUnownableFields(o))
 	m["uid"], m["generation"] = fmt.Sprintf("uid-%d", s.version+1), float64(1)
 	if old := s.stored[path]; old != nil {
 		have := old["metadata"].(map[string]any)
@@ -361,7 +361,7 @@ func (s *server) store(path string, o map[string]any, operation, manager string)
 func fieldsOf(o map[string]any) map[string]any {
 	fields := map[string]any{}
 	for key, value := range o {
-		if isEmpty(value) {
+		if isNilOrEmptyCollection(value) {
 			continue
 		}
 		if m, ok := value.(map[string]any); ok {

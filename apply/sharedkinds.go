@@ -21,8 +21,8 @@ type Kinds struct {
 	known map[schema.GroupVersionKind]resource // guarded by mu
 }
 
-// AddBundle adds the kinds that the CustomResourceDefinitions of a bundle define.
-func (k *Kinds) AddBundle(b *render.Bundle) {
+// AddCRDsOf adds the kinds that the CustomResourceDefinitions of a bundle define.
+func (k *Kinds) AddCRDsOf(b *render.Bundle) {
 	for _, o := range b.Objects {
 		if crd, ok := o.CRD(); ok {
 			k.addCRD(crd)

@@ -111,7 +111,7 @@ func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules 
 		return StateResult{}, err
 	}
 	if at := cr.GetDeletionTimestamp(); at != nil {
-		return StateResult{StateProcessing, ref.String() + " is being deleted" + statusMessage(cr)}, nil
+		return StateResult{StateProcessing, ref.String() + " is being deleted" + statusMessageSuffix(cr)}, nil
 	}
 	switch {
 	case program.expression != nil:
@@ -123,28 +123,29 @@ func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules 
 	if state == "" {
 		return StateResult{StateProcessing, ref.String() + " has no state yet: its operator has not reconciled it"}, nil
 	}
-	return resultForWord(ref, cr, state), nil
+	return stateResultFor(ref, cr, state), nil
 }
 
-// resultForWord returns the StateResult for a state that is given as text, such as "Ready". The state comes from
+// stateResultFor returns the StateResult for a state that is given as text, such as "Ready". The state comes from
 // .status.state, from an expression or from a rule.
-func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateResult {
+func stateResultFor(ref Ref, cr *unstructured.Unstructured, word string) StateResult {
 	switch state := State(word); state {
 	case StateReady:
 		return StateResult{State: StateReady}
 	case StateProcessing, StateWarning, StateError:
-		return StateResult{state, ref.String() + " is in state " + word + statusMessage(cr)}
+		return StateResult{state, ref.String() + " is in state " + word + statusMessageSuffix(cr)}
 	case StateDeleting:
-		return StateResult{StateProcessing, ref.String() + " is in state " + word + statusMessage(cr)}
+		return StateResult{StateProcessing, ref.String() + " is in state " + word + statusMessageSuffix(cr)}
 	default:
 		return StateResult{StateWarning, ref.String() + " reports the unknown state " + strconv.Quote(
-			clipMessage(word)) + statusMessage(cr)}
+			clipMessage(word)) + statusMessageSuffix(cr)}
 	}
 }
 
-// statusMessage returns a message from the status of a custom resource: the message of the first condition that is not
-// True. If every condition is True, statusMessage returns the field status.description of the custom resource.
-func statusMessage(cr *unstructured.Unstructured) string {
+// statusMessageSuffix returns a message from the status of a custom resource: the message of the first condition that
+// is not True. If every condition is True, statusMessageSuffix returns the field status.description of the custom
+// resource.
+func statusMessageSuffix(cr *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(cr.Object, "status", "conditions")
 	list, _ := conditions.([]any)
 	for _, c := range list {
@@ -226,7 +227,7 @@ func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 			len(rules.Rules), maxRules)}
 	}
 	for i, rule := range rules.Rules {
-		path, problem := compilePath(rule.JSONPath)
+		path, problem := compileJSONPath(rule.JSONPath)
 		if problem == "" && !slices.Contains(allStates, rule.State) {
 			problem = fmt.Sprintf("mappedState %q is none of %v", rule.State, allStates)
 		}
@@ -289,7 +290,7 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 	if err != nil {
 		if missing := missingField(err, out); missing != "" {
 			return StateResult{StateProcessing, object.String() + " has no " + missing +
-				" yet, from which its state is read" + statusMessage(cr)}, nil
+				" yet, from which its state is read" + statusMessageSuffix(cr)}, nil
 		}
 		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q: %s", clipMessage(p.source), err))
 	}
@@ -299,13 +300,13 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 			return StateResult{State: StateReady}, nil
 		}
 		return StateResult{StateProcessing, fmt.Sprintf("%s: %q is not true yet%s", object,
-			clipMessage(p.source), statusMessage(cr))}, nil
+			clipMessage(p.source), statusMessageSuffix(cr))}, nil
 	case string:
 		if !slices.Contains(allStates, State(result)) {
 			return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %q, want one of %v",
 				clipMessage(p.source), clipMessage(result), allStates))
 		}
-		return resultForWord(object, cr, result), nil
+		return stateResultFor(object, cr, result), nil
 	default:
 		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %s, want bool or string",
 			clipMessage(p.source), out.Type().TypeName()))
@@ -328,8 +329,8 @@ func missingField(err error, out ref.Val) string {
 	return ""
 }
 
-// compilePath compiles a JSONPath. The expression may have braces and a leading dot, or neither.
-func compilePath(text string) (*jsonpath.JSONPath, string) {
+// compileJSONPath compiles a JSONPath. The expression may have braces and a leading dot, or neither.
+func compileJSONPath(text string) (*jsonpath.JSONPath, string) {
 	inner := strings.TrimSpace(text)
 	if strings.HasPrefix(inner, "{") && strings.HasSuffix(inner, "}") {
 		inner = inner[1 : len(inner)-1]
@@ -374,7 +375,7 @@ func (p *stateProgram) evaluateRules(object Ref, cr *unstructured.Unstructured) 
 			return StateResult{}, ruleError(object, fmt.Sprintf("rule %d: jsonPath %q: %s", i+1, rule.JSONPath, err))
 		}
 		if slices.Contains(values, rule.Value) {
-			return resultForWord(object, cr, string(rule.State)), nil
+			return stateResultFor(object, cr, string(rule.State)), nil
 		}
 		text := rule.JSONPath + " is " + strconv.Quote(clipMessage(strings.Join(values, " ")))
 		if len(values) == 0 {
@@ -385,7 +386,7 @@ func (p *stateProgram) evaluateRules(object Ref, cr *unstructured.Unstructured) 
 		}
 	}
 	return StateResult{StateProcessing, object.String() + " matches none of the state rules yet: " + clipMessage(
-		strings.Join(seen, ", ")) + statusMessage(cr)}, nil
+		strings.Join(seen, ", ")) + statusMessageSuffix(cr)}, nil
 }
 
 // findValues returns the texts of the values that a path selects.

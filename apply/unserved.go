@@ -37,12 +37,12 @@ func unservedIn(err error) string {
 	return ""
 }
 
-// removeUnserved removes the entries with an unserved version from the managed fields of an object, as an API server
-// does for built-in kinds. The fields of the object stay as they are, but nobody owns them any more. If other field
-// managers lose entries, removeUnserved records this in Result.TakenOver.
-func (a *applyCall) removeUnserved(ctx context.Context, it *item, version string) error {
+// removeUnservedManagedFields removes the entries with an unserved version from the managed fields of an object, as an
+// API server does for built-in kinds. The fields of the object stay as they are, but nobody owns them any more. If
+// other field managers lose entries, removeUnservedManagedFields records this in Result.TakenOver.
+func (a *applyCall) removeUnservedManagedFields(ctx context.Context, it *item, version string) error {
 	var managers []string
-	err := a.changeManagedFields(ctx, it.ref, it.resource, a.set.owner(), nil,
+	err := a.changeManagedFields(ctx, it.ref, it.resource, a.set.fieldManager(), nil,
 		func(entries []json.RawMessage) (map[string]any, error) {
 			var kept []any
 			for _, raw := range entries {
@@ -56,7 +56,7 @@ func (a *applyCall) removeUnserved(ctx context.Context, it *item, version string
 				switch {
 				case entry.APIVersion != version:
 					kept = append(kept, raw)
-				case entry.Manager != a.set.owner():
+				case entry.Manager != a.set.fieldManager():
 					managers = append(managers, clipMessage(entry.Manager))
 				}
 			}
@@ -66,7 +66,7 @@ func (a *applyCall) removeUnserved(ctx context.Context, it *item, version string
 			return map[string]any{"managedFields": kept}, nil
 		})
 	if err != nil {
-		return deletedMeanwhile(err, it)
+		return notFoundAsConflict(err, it)
 	}
 	if len(managers) > 0 {
 		a.mu.Lock()

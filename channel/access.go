@@ -9,9 +9,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// missingRight returns the right that a template requires and the runtime does not have: mandatory, internal or beta.
-// missingRight returns "" if no right is missing.
-func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
+// unmetRestriction returns the right that a template requires and the runtime does not have: mandatory, internal or
+// beta. unmetRestriction returns "" if no right is missing.
+func unmetRestriction(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 	switch {
 	case t.Spec.Mandatory:
 		return "mandatory"
@@ -23,11 +23,11 @@ func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 	return ""
 }
 
-// isSelected reports whether a Kyma with the given labels may have a module. The comment of search.checkSelected has a
-// table of the rules. isSelected returns an error if the ModuleReleaseMeta contradicts itself. After an error of
-// isSelected, no further runtime may have the module until the ModuleReleaseMeta is corrected. meta is nil for a legacy
-// module.
-func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (
+// isAllowedForKyma reports whether a Kyma with the given labels may have a module. The comment of search.checkSelected
+// has a table of the rules. isAllowedForKyma returns an error if the ModuleReleaseMeta contradicts itself. After an
+// error of isAllowedForKyma, no further runtime may have the module until the ModuleReleaseMeta is corrected. meta is
+// nil for a legacy module.
+func isAllowedForKyma(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (
 	bool, error) {
 	var selector *v1beta2.Selector
 	if meta != nil {

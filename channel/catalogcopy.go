@@ -32,12 +32,12 @@ func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
 	var selected []string
 	for _, module := range c.Restricted {
 		meta := c.Release(module)
-		if allowed, err := isSelected(c.Restricted, module, meta, kyma.Labels); allowed && err == nil {
+		if allowed, err := isAllowedForKyma(c.Restricted, module, meta, kyma.Labels); allowed && err == nil {
 			selected = append(selected, module)
 		}
 	}
 	slices.Sort(selected)
-	return Access{Beta: kyma.IsBeta(), Internal: kyma.IsInternal(),
+	return Access{Beta: kyma.AllowsBeta(), Internal: kyma.AllowsInternal(),
 		Selected: strings.Join(slices.Compact(selected), ",")}
 }
 
@@ -93,7 +93,7 @@ func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy,
 	for _, r := range slices.SortedFunc(slices.Values(all.Releases),
 		func(a, b *v1beta2.ModuleReleaseMeta) int { return strings.Compare(a.Name, b.Name) }) {
 		s.hasRelease[r.Name] = true
-		copied := s.copyRelease(r)
+		copied := s.copyAllowedRelease(r)
 		if copied == nil {
 			continue
 		}
@@ -134,16 +134,17 @@ type copyBuilder struct {
 	inChannel  map[string]bool                    // names of the templates that a copied channel refers to
 }
 
-// copyRelease returns the copy of a ModuleReleaseMeta for the catalog copy, and records in inChannel the
-// ModuleTemplates of the copied channels. copyRelease returns nil if no channel of the ModuleReleaseMeta is allowed.
-func (s *copyBuilder) copyRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
-	if r.IsMandatory() || !s.selects(r.Name, r.Spec.KymaSelector) {
+// copyAllowedRelease returns the copy of a ModuleReleaseMeta for the catalog copy, and records in inChannel the
+// ModuleTemplates of the copied channels. copyAllowedRelease returns nil if no channel of the ModuleReleaseMeta is
+// allowed.
+func (s *copyBuilder) copyAllowedRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
+	if r.IsMandatory() || !s.isModuleAllowed(r.Name, r.Spec.KymaSelector) {
 		return nil
 	}
 	var channels []v1beta2.ChannelVersion
 	for _, c := range r.Spec.Channels {
 		name := TemplateName(r.Name, c.Version)
-		if t := s.templates[name]; t != nil && missingRight(t, s.access.Beta, s.access.Internal) == "" {
+		if t := s.templates[name]; t != nil && unmetRestriction(t, s.access.Beta, s.access.Internal) == "" {
 			channels = append(channels, c)
 			s.inChannel[name] = true
 		}
@@ -159,12 +160,12 @@ func (s *copyBuilder) copyRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleR
 
 func (s *copyBuilder) isLegacyVisible(t *v1beta2.ModuleTemplate) bool {
 	module := ModuleOf(t)
-	return isLegacy(t) && !s.hasRelease[module] && s.selects(module, nil) &&
-		missingRight(t, s.access.Beta, s.access.Internal) == ""
+	return isLegacy(t) && !s.hasRelease[module] && s.isModuleAllowed(module, nil) &&
+		unmetRestriction(t, s.access.Beta, s.access.Internal) == ""
 }
 
-// selects reports whether the spec.kymaSelector of a module allows the module.
-func (s *copyBuilder) selects(module string, selector *v1beta2.Selector) bool {
+// isModuleAllowed reports whether the spec.kymaSelector of a module allows the module.
+func (s *copyBuilder) isModuleAllowed(module string, selector *v1beta2.Selector) bool {
 	if !slices.Contains(s.Restricted, module) {
 		return selector == nil
 	}
@@ -198,13 +199,13 @@ var contentAnnotations = []string{v1beta2.AnnotationContentDigest, v1beta2.Annot
 // copiedMetadata returns the metadata of the copy of an object.
 func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
 	labels := maps.Clone(o.GetLabels())
-	maps.DeleteFunc(labels, isTracking)
+	maps.DeleteFunc(labels, isGitOpsTrackingKey)
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByKyma
 	annotations := maps.Clone(o.GetAnnotations())
-	maps.DeleteFunc(annotations, isTracking)
+	maps.DeleteFunc(annotations, isGitOpsTrackingKey)
 	delete(annotations, corev1.LastAppliedConfigAnnotation) // this annotation contains the channels that are left out
 	for _, key := range contentAnnotations {
 		delete(annotations, key)
@@ -217,10 +218,10 @@ func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
 var trackingPrefixes = []string{"argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
 	"meta.helm.sh/"}
 
-// isTracking reports whether a label or an annotation belongs to a tool that manages the catalog in the control plane.
-// A tracking label or annotation is not copied, because the GitOps tool in a runtime would treat the copies as its own
-// objects, and delete them.
-func isTracking(key, _ string) bool {
+// isGitOpsTrackingKey reports whether a label or an annotation belongs to a tool that manages the catalog in the
+// control plane. A tracking label or annotation is not copied, because the GitOps tool in a runtime would treat the
+// copies as its own objects, and delete them.
+func isGitOpsTrackingKey(key, _ string) bool {
 	return key == "app.kubernetes.io/instance" ||
 		slices.ContainsFunc(trackingPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }

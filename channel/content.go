@@ -6,12 +6,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// CheckContent returns a Blocker if the content of a version was replaced in the registry, and nil otherwise. The
-// annotations of the ModuleTemplate show whether the content was replaced. The annotations have the digests of three
-// contents: the content that was recorded first, the content that the registry has now, and the content that a person
-// has accepted. The Blocker applies to all runtimes, because the same version must have the same content in all of
-// them.
-func CheckContent(t *v1beta2.ModuleTemplate, module, version string) *Blocker {
+// ReplacedContentBlocker returns a Blocker if the content of a version was replaced in the registry, and nil otherwise.
+// The annotations of the ModuleTemplate show whether the content was replaced. The annotations have the digests of
+// three contents: the content that was recorded first, the content that the registry has now, and the content that a
+// person has accepted. The Blocker applies to all runtimes, because the same version must have the same content in all
+// of them.
+func ReplacedContentBlocker(t *v1beta2.ModuleTemplate, module, version string) *Blocker {
 	recorded, found := t.Annotations[v1beta2.AnnotationContentDigest], t.Annotations[v1beta2.AnnotationReplacedBy]
 	switch found {
 	case "", recorded, t.Annotations[v1beta2.AnnotationAcceptContent]:

@@ -33,7 +33,7 @@ func TestCheckContent(t *testing.T) {
 					template.Annotations[key] = value
 				}
 			}
-			b := CheckContent(template, "keda", "1.0.0")
+			b := ReplacedContentBlocker(template, "keda", "1.0.0")
 			if (b != nil) != c.want {
 				t.Fatalf("%s: got %+v", c.reason, b)
 			}

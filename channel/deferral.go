@@ -8,8 +8,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel/internal/declaration"
 )
 
-// Deferrals returns those annotations of a Kyma that defer updates, or nil if there are none.
-func Deferrals(k *v1beta2.Kyma) map[string]string { return declaration.Deferrals(k.Annotations) }
+// DeferralAnnotations returns those annotations of a Kyma that defer updates, or nil if there are none.
+func DeferralAnnotations(k *v1beta2.Kyma) map[string]string {
+	return declaration.DeferralAnnotations(k.Annotations)
+}
 
 // ParseDeferral parses the value of v1beta2.AnnotationNotBefore: a date, which means 00:00 UTC of that day, or a time
 // in RFC 3339.

@@ -123,16 +123,16 @@ func TestDeferrals(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	if got := Deferrals(set()); got != nil {
+	if got := DeferralAnnotations(set()); got != nil {
 		t.Errorf("without deferrals: %v", got)
 	}
 	want := map[string]string{all: "a", one: "b"}
-	if diff := cmp.Diff(want, Deferrals(set(all, "a", one, "b"))); diff != "" {
+	if diff := cmp.Diff(want, DeferralAnnotations(set(all, "a", one, "b"))); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
 	}
 	stored := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 		v1beta2.AnnotationLastRequest: `{"channel":"fast","deferrals":{"` + all + `":"a"}}`}}}
-	if k := LastKymaOf(stored); k.Spec.Channel != "fast" || k.Annotations[all] != "a" {
+	if k := LastRuntimeKymaOf(stored); k.Spec.Channel != "fast" || k.Annotations[all] != "a" {
 		t.Errorf("the last Kyma is %+v", k)
 	}
 }

@@ -61,7 +61,7 @@ func (s *search) findLegacyVersion() *Blocker {
 		if pin != "" && version == pin || pin == "" && t.Spec.Channel == s.Channel {
 			fitting, names = append(fitting, t), append(names, t.Name)
 		}
-		if missingRight(t, s.request.Beta, s.request.Internal) == "" {
+		if unmetRestriction(t, s.request.Beta, s.request.Internal) == "" {
 			channels, versions = append(channels, t.Spec.Channel), append(versions, version)
 		}
 	}

@@ -18,7 +18,7 @@ func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request
 	w := Request{
 		Kyma: kyma.Name, Module: module.Name, Channel: module.Channel, Version: module.Version,
 		Blocker: cmp.Or(PauseBlocker(kyma, module.Name), PauseBlocker(runtimeKyma, module.Name)),
-		Labels:  kyma.Labels, Beta: kyma.IsBeta(), Internal: kyma.IsInternal(),
+		Labels:  kyma.Labels, Beta: kyma.AllowsBeta(), Internal: kyma.AllowsInternal(),
 		KubernetesVersion: kyma.Status.KubernetesVersion,
 		AllowDowngrade:    allowsDowngrade(kyma, module.Name) || allowsDowngrade(runtimeKyma, module.Name),
 		SkipWindows:       kyma.Spec.SkipMaintenanceWindows,
@@ -39,10 +39,10 @@ type LastRequest struct {
 	Deferrals map[string]string `json:"deferrals,omitempty"`
 }
 
-// LastRequestOf returns the spec that the Kyma in the runtime had when it was last read. The Kyma in the control plane
-// (parameter kyma) stores this spec: in its own spec if the two are equal, or else in v1beta2.AnnotationLastRequest.
-// The result isStored is true if the spec is in the annotation.
-func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
+// LastRuntimeSpecOf returns the spec that the Kyma in the runtime had when it was last read. The Kyma in the control
+// plane (parameter kyma) stores this spec: in its own spec if the two are equal, or else in
+// v1beta2.AnnotationLastRequest. The result isFromAnnotation is true if the spec is in the annotation.
+func LastRuntimeSpecOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isFromAnnotation bool) {
 	spec = *kyma.Spec.DeepCopy()
 	var last LastRequest
 	text, found := kyma.Annotations[v1beta2.AnnotationLastRequest]
@@ -53,11 +53,11 @@ func LastRequestOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isStored bool) {
 	return spec, true
 }
 
-// LastKymaOf returns the spec and the annotations about deferrals that the Kyma in the runtime had at the last read.
-// The parameter kyma is the Kyma in the control plane, which stores this spec and these annotations.
-func LastKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
+// LastRuntimeKymaOf returns the spec and the annotations about deferrals that the Kyma in the runtime had at the last
+// read. The parameter kyma is the Kyma in the control plane, which stores this spec and these annotations.
+func LastRuntimeKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
 	var last LastRequest
-	spec, isStored := LastRequestOf(kyma)
+	spec, isStored := LastRuntimeSpecOf(kyma)
 	remote := &v1beta2.Kyma{Spec: spec}
 	if isStored && json.Unmarshal([]byte(kyma.Annotations[v1beta2.AnnotationLastRequest]), &last) == nil {
 		remote.Annotations = last.Deferrals
@@ -117,7 +117,8 @@ func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	}
 	if why, ok := pauseReason(k, v1beta2.AnnotationPaused); ok {
 		return newBlocker(v1beta2.ReasonKymaPaused, "Kyma "+k.Name,
-			"Kyma %s is paused (%s): to go on, run %s", k.Name, why, annotateKyma(k, v1beta2.AnnotationPaused+"-"))
+			"Kyma %s is paused (%s): to go on, run %s", k.Name, why, annotateKymaInstruction(k,
+				v1beta2.AnnotationPaused+"-"))
 	}
 	if module == "" {
 		return nil
@@ -125,14 +126,14 @@ func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	key := v1beta2.AnnotationPausedModulePrefix + module
 	if why, ok := pauseReason(k, key); ok {
 		return newBlocker(v1beta2.ReasonModulePaused, "module "+module,
-			"module %s is paused (%s): to go on, run %s", module, why, annotateKyma(k, key+"-"))
+			"module %s is paused (%s): to go on, run %s", module, why, annotateKymaInstruction(k, key+"-"))
 	}
 	return nil
 }
 
-// annotateKyma returns an instruction for users: the kubectl command that changes an annotation of the Kyma, and the
-// cluster (control plane or runtime) in which the user has to run the command.
-func annotateKyma(k *v1beta2.Kyma, annotation string) string {
+// annotateKymaInstruction returns an instruction for users: the kubectl command that changes an annotation of the Kyma,
+// and the cluster (control plane or runtime) in which the user has to run the command.
+func annotateKymaInstruction(k *v1beta2.Kyma, annotation string) string {
 	where := "the control plane"
 	if k.Namespace == v1beta2.RuntimeNamespace && k.Name == v1beta2.RuntimeKymaName {
 		where = "the runtime"

@@ -151,13 +151,13 @@ const (
 	ControlPlaneIsRuntime ControlPlane = "runtime"
 )
 
-// ControlPlaneFor returns how modules for the control plane are handled. isRuntime is true in in-cluster mode. allowed
-// is true if an administrator allows modules on the control plane.
-func ControlPlaneFor(isRuntime, allowed bool) ControlPlane {
+// ControlPlaneModulesMode returns how modules for the control plane are handled. isRuntime is true in in-cluster mode.
+// allowed is true if an administrator allows modules on the control plane.
+func ControlPlaneModulesMode(isRuntime, isAllowed bool) ControlPlane {
 	switch {
 	case isRuntime:
 		return ControlPlaneIsRuntime
-	case allowed:
+	case isAllowed:
 		return ControlPlaneAllowed
 	}
 	return ControlPlaneRefused
@@ -274,8 +274,8 @@ func TemplateName(module, version string) string { return v1beta2.ModuleTemplate
 var rules = [...]func(*search) *Blocker{
 	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory,
 	(*search).checkSelected, (*search).findVersion,
-	(*search).checkRelease, (*search).findTemplate, (*search).checkWithdrawn, (*search).checkEdge,
-	(*search).checkRights, (*search).checkContent, (*search).checkTarget, (*search).checkDowngrade,
+	(*search).checkRelease, (*search).findTemplate, (*search).checkWithdrawn, (*search).takeUpgradePath,
+	(*search).checkAccess, (*search).checkReplacedContent, (*search).checkTarget, (*search).checkDowngrade,
 	(*search).checkRisks, (*search).checkDeferral, (*search).checkWindow,
 }
 
@@ -365,7 +365,7 @@ func (s *search) checkSelected() *Blocker {
 	if s.request.Mandatory {
 		return nil
 	}
-	matches, err := isSelected(s.catalog.Restricted, s.Module, s.meta, s.request.Labels)
+	matches, err := isAllowedForKyma(s.catalog.Restricted, s.Module, s.meta, s.request.Labels)
 	switch {
 	case err != nil:
 		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(), "%s", err.Error())
@@ -386,7 +386,7 @@ func (s *search) findVersion() *Blocker {
 		return s.findLegacyVersion()
 	case s.request.Mandatory:
 		s.Version = s.meta.Spec.Mandatory.Version
-		return s.applyTurn()
+		return s.useRolloutVersion()
 	case s.request.Version != "":
 		s.Version = s.request.Version
 	default:
@@ -396,15 +396,15 @@ func (s *search) findVersion() *Blocker {
 				"module %s has no channel %q: choose one of %s", s.Module, s.Channel,
 				joinChoices(s.availableChannels()))
 		}
-		return s.applyTurn()
+		return s.useRolloutVersion()
 	}
 	return nil
 }
 
-// applyTurn replaces the version of the channel by the version that the rollout has for this runtime. If it is not
-// known yet which version the rollout has for this runtime, applyTurn returns Turn.Waiting as the Blocker of the
-// request. A runtime that the rollout has not admitted yet is not blocked: the runtime gets the proven version.
-func (s *search) applyTurn() *Blocker {
+// useRolloutVersion replaces the version of the channel by the version that the rollout has for this runtime. If it is
+// not known yet which version the rollout has for this runtime, useRolloutVersion returns Turn.Waiting as the Blocker
+// of the request. A runtime that the rollout has not admitted yet is not blocked: the runtime gets the proven version.
+func (s *search) useRolloutVersion() *Blocker {
 	if s.catalog.Turn == nil {
 		return nil
 	}
@@ -454,9 +454,9 @@ func (s *search) findTemplate() *Blocker {
 			"channel", name, s.Version, s.Module)
 }
 
-func (s *search) checkRights() *Blocker {
+func (s *search) checkAccess() *Blocker {
 	t := s.Template
-	refused := missingRight(t, s.request.Beta, s.request.Internal)
+	refused := unmetRestriction(t, s.request.Beta, s.request.Internal)
 	switch {
 	case s.request.Mandatory || refused == "":
 		return nil
@@ -472,7 +472,9 @@ func (s *search) checkRights() *Blocker {
 	return b
 }
 
-func (s *search) checkContent() *Blocker { return CheckContent(s.Template, s.Module, s.Version) }
+func (s *search) checkReplacedContent() *Blocker {
+	return ReplacedContentBlocker(s.Template, s.Module, s.Version)
+}
 
 func (s *search) checkTarget() *Blocker {
 	t := s.Template
@@ -511,14 +513,14 @@ func (s *search) checkDowngrade() *Blocker {
 		return nil
 	}
 	if s.request.IsRestored {
-		return s.restoredOlder()
+		return s.restoredOlderBlocker()
 	}
 	state := "installed"
 	if highest != s.Installed {
 		state = "being installed"
 	}
 	why := ""
-	if err := s.catalog.GoesBack(s.Module, highest, s.Version); err != nil {
+	if err := s.catalog.CheckGoingBack(s.Module, highest, s.Version); err != nil {
 		why = " (" + err.Error() + ")"
 	}
 	if s.request.Mandatory {
@@ -531,9 +533,9 @@ func (s *search) checkDowngrade() *Blocker {
 		highest, s.Module, state, s.Version, why, s.allowDowngradeCommand())
 }
 
-// restoredOlder returns the blocker of a module that has a higher version in the runtime than this control plane has
-// recorded.
-func (s *search) restoredOlder() *Blocker {
+// restoredOlderBlocker returns the blocker of a module that has a higher version in the runtime than this control plane
+// has recorded.
+func (s *search) restoredOlderBlocker() *Blocker {
 	forward := "let the channel have version " + s.Installed + " or a higher one again"
 	switch {
 	case s.request.Mandatory:
@@ -602,7 +604,7 @@ func (s *search) availableVersions() []string {
 	var all []string
 	add := func(v string) {
 		if t := s.catalog.Template(TemplateName(s.Module, v)); t != nil &&
-			missingRight(t, s.request.Beta, s.request.Internal) == "" {
+			unmetRestriction(t, s.request.Beta, s.request.Internal) == "" {
 			all = append(all, v)
 		}
 	}
@@ -625,7 +627,7 @@ func (s *search) availableChannels() []string {
 	var names []string
 	for _, c := range s.meta.Spec.Channels {
 		if t := s.catalog.Template(TemplateName(s.Module, c.Version)); t != nil &&
-			missingRight(t, s.request.Beta, s.request.Internal) == "" {
+			unmetRestriction(t, s.request.Beta, s.request.Internal) == "" {
 			names = append(names, c.Channel)
 		}
 	}

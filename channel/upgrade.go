@@ -22,19 +22,20 @@ func IsWithdrawn(t *v1beta2.ModuleTemplate) (is bool, reason string) {
 	return is, reason
 }
 
-// GoesBack returns nil if the ModuleTemplate of a version declares that a downgrade from this version to another one
-// (parameter "to") is safe. If going back is not safe, GoesBack returns an error that explains the reason to users.
-func (c *Catalog) GoesBack(module, version, to string) error {
-	newer := c.Template(TemplateName(module, version))
-	object := "ModuleTemplate " + TemplateName(module, version)
+// CheckGoingBack returns nil if the ModuleTemplate of a version declares that a downgrade from this version to another
+// one (parameter "to") is safe. If going back is not safe, CheckGoingBack returns an error that explains the reason to
+// users.
+func (c *Catalog) CheckGoingBack(module, from, to string) error {
+	newer := c.Template(TemplateName(module, from))
+	object := "ModuleTemplate " + TemplateName(module, from)
 	if newer == nil {
 		return fmt.Errorf("%s does not exist, so it is not known whether going back is safe", object)
 	}
 	if newer.Spec.Upgrade == nil || newer.Spec.Upgrade.Back == "" {
 		return fmt.Errorf("%s does not declare that going back is safe (spec.upgrade.back)", object)
 	}
-	if !isLower(to, version) {
-		return fmt.Errorf("%s is not lower than %s", to, version)
+	if !isLower(to, from) {
+		return fmt.Errorf("%s is not lower than %s", to, from)
 	}
 	isIn, err := declaration.InRange(to, newer.Spec.Upgrade.Back)
 	switch {
@@ -58,7 +59,7 @@ func ValidateUpgrade(u *v1beta2.ModuleUpgrade) error {
 		}
 	}
 	for i := range u.Risks {
-		if err := declaration.Compile(u.Risks[i].When); err != nil {
+		if err := declaration.ValidateRisk(u.Risks[i].When); err != nil {
 			return fmt.Errorf("spec.upgrade.risks, %s: %w", u.Risks[i].Name, err)
 		}
 	}
@@ -67,7 +68,9 @@ func ValidateUpgrade(u *v1beta2.ModuleUpgrade) error {
 
 // IsInRange reports whether a version is in a range of semantic versions. IsInRange returns an error if the version or
 // the range is not valid.
-func IsInRange(version, text string) (bool, error) { return declaration.InRange(version, text) }
+func IsInRange(version, versionRange string) (bool, error) {
+	return declaration.InRange(version, versionRange)
+}
 
 // checkWithdrawn blocks a withdrawn version, unless the runtime already has this version.
 func (s *search) checkWithdrawn() *Blocker {
@@ -84,16 +87,16 @@ func (s *search) checkWithdrawn() *Blocker {
 			"%s %s --undo", s.Version, s.Module, why, s.Module, s.Version)
 }
 
-// checkEdge checks that the requested version can be installed on top of the installed version. If the version cannot
-// be reached directly, the first version of the shortest upgrade path becomes the version of the Decision, and Goal
-// becomes the requested version. While one version of the upgrade path is being installed, the next version of the path
-// has to wait.
-func (s *search) checkEdge() *Blocker {
+// takeUpgradePath checks that the requested version can be installed on top of the installed version. If the version
+// cannot be reached directly, the first version of the shortest upgrade path becomes the version of the Decision, and
+// Goal becomes the requested version. While one version of the upgrade path is being installed, the next version of the
+// path has to wait.
+func (s *search) takeUpgradePath() *Blocker {
 	installed, ordered := s.Installed, s.request.ManifestVersion
 	if installed == "" || s.meta == nil || !isLower(installed, s.Version) || s.Version == ordered {
 		return nil
 	}
-	isOpen, err := s.hasEdge(s.Template, installed, ordered)
+	isOpen, err := s.installsOnTopOf(s.Template, installed, ordered)
 	switch {
 	case err != nil:
 		return newBlocker(v1beta2.ReasonUpgradeInvalid, "ModuleTemplate "+s.Template.Name,
@@ -101,7 +104,7 @@ func (s *search) checkEdge() *Blocker {
 	case isOpen:
 		return nil
 	}
-	step := s.findStep(installed, ordered)
+	step := s.firstStepOfUpgradePath(installed, ordered)
 	if step == nil {
 		return newBlocker(v1beta2.ReasonEdgeMissing, "ModuleTemplate "+s.Template.Name,
 			"version %s of module %s can be installed on top of %q only, version %s is installed, and no versions make a way: "+
@@ -112,12 +115,12 @@ func (s *search) checkEdge() *Blocker {
 	return nil
 }
 
-// hasEdge reports whether the version of a template can be installed on top of each of the given versions.
-func (s *search) hasEdge(t *v1beta2.ModuleTemplate, on ...string) (bool, error) {
+// installsOnTopOf reports whether the version of a template can be installed on top of each of the given versions.
+func (s *search) installsOnTopOf(t *v1beta2.ModuleTemplate, versions ...string) (bool, error) {
 	if t.Spec.Upgrade == nil || t.Spec.Upgrade.From == "" {
 		return true, nil
 	}
-	for _, v := range on {
+	for _, v := range versions {
 		if v == "" {
 			continue
 		}
@@ -128,17 +131,17 @@ func (s *search) hasEdge(t *v1beta2.ModuleTemplate, on ...string) (bool, error) 
 	return true, nil
 }
 
-// findStep returns the template of the first version on the shortest upgrade path from the installed version to the
-// requested version, or nil if there is no path. If two paths have the same length, findStep takes the path with the
-// higher version.
-func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
+// firstStepOfUpgradePath returns the template of the first version on the shortest upgrade path from the installed
+// version to the requested version, or nil if there is no path. If two paths have the same length,
+// firstStepOfUpgradePath takes the path with the higher version.
+func (s *search) firstStepOfUpgradePath(installed, manifestVersion string) *v1beta2.ModuleTemplate {
 	if s.catalog.Templates == nil {
 		return nil
 	}
 	var between []*v1beta2.ModuleTemplate
 	for _, t := range s.catalog.Templates(s.Module) {
 		withdrawn, _ := IsWithdrawn(t)
-		usable := !withdrawn || t.Spec.Version == ordered
+		usable := !withdrawn || t.Spec.Version == manifestVersion
 		if usable && t.Name == TemplateName(s.Module, t.Spec.Version) && isLower(installed, t.Spec.Version) &&
 			isLower(t.Spec.Version, s.Version) {
 			between = append(between, t)
@@ -153,7 +156,7 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 		var next []*v1beta2.ModuleTemplate
 		for _, t := range between {
 			leads := !seen[t.Name] && slices.ContainsFunc(reached, func(after *v1beta2.ModuleTemplate) bool {
-				isOpen, err := s.hasEdge(after, t.Spec.Version)
+				isOpen, err := s.installsOnTopOf(after, t.Spec.Version)
 				return isOpen && err == nil && isLower(t.Spec.Version, after.Spec.Version)
 			})
 			if !leads {
@@ -163,12 +166,12 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 			next = append(next, t)
 		}
 		for _, t := range next {
-			if t.Spec.Version == ordered {
+			if t.Spec.Version == manifestVersion {
 				return t // it is under way
 			}
 		}
 		for _, t := range next {
-			if isOpen, err := s.hasEdge(t, installed, ordered); isOpen && err == nil {
+			if isOpen, err := s.installsOnTopOf(t, installed, manifestVersion); isOpen && err == nil {
 				return t
 			}
 		}
@@ -185,10 +188,10 @@ func (s *search) findStep(installed, ordered string) *v1beta2.ModuleTemplate {
 var factLabels = map[string]string{"region": v1beta2.LabelRegion, "platformRegion": v1beta2.LabelPlatformRegion,
 	"plan": v1beta2.LabelBrokerPlanName, "provider": v1beta2.LabelProvider}
 
-// factsOf returns what an expression can use about a runtime. A fact that is not known is omitted, so that the
+// riskFactsOf returns what an expression can use about a runtime. A fact that is not known is omitted, so that the
 // evaluation of an expression that needs it fails.
-func (s *search) factsOf(w *Request) map[string]any {
-	facts := map[string]any{"labels": labelsOf(w.Labels), "kyma": w.Kyma, "channel": s.Channel,
+func (s *search) riskFactsOf(w *Request) map[string]any {
+	facts := map[string]any{"labels": nonNilLabels(w.Labels), "kyma": w.Kyma, "channel": s.Channel,
 		"installed": s.Installed}
 	for name, label := range factLabels {
 		if value, found := w.Labels[label]; found {
@@ -209,10 +212,10 @@ func (s *search) checkRisks() *Blocker {
 	if u == nil || s.Version == s.Installed || s.Version == w.ManifestVersion {
 		return nil
 	}
-	facts := s.factsOf(&w)
+	facts := s.riskFactsOf(&w)
 	for i := range u.Risks {
 		r := &u.Risks[i]
-		is, err := declaration.Evaluate(r.When, facts)
+		is, err := declaration.EvaluateRisk(r.When, facts)
 		if !is && err == nil {
 			continue
 		}
@@ -230,7 +233,7 @@ func (s *search) checkRisks() *Blocker {
 	return nil
 }
 
-func labelsOf(set map[string]string) map[string]string {
+func nonNilLabels(set map[string]string) map[string]string {
 	if set == nil {
 		return map[string]string{}
 	}

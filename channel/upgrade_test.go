@@ -124,7 +124,7 @@ func TestGoesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			catalog := versions("1.5.0")
 			catalog.Template("sample-1.5.0").Spec.Upgrade = &v1beta2.ModuleUpgrade{Back: c.back}
-			err := catalog.GoesBack("sample", "1.5.0", c.to)
+			err := catalog.CheckGoingBack("sample", "1.5.0", c.to)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
@@ -134,7 +134,7 @@ func TestGoesBack(t *testing.T) {
 
 func TestGoesBackWithoutTemplate(t *testing.T) {
 	catalog := versions("1.5.0")
-	if err := catalog.GoesBack("sample", "1.6.0", "1.5.0"); err == nil {
+	if err := catalog.CheckGoingBack("sample", "1.6.0", "1.5.0"); err == nil {
 		t.Error("a version without a template goes back")
 	}
 }

@@ -35,7 +35,7 @@ func (p *Policy) CurrentOrNextWindow(labels map[string]string, now time.Time) (M
 			"cannot be used: %v", p.problem)
 	}
 	missing := "no rule of the maintenance policy matches this Kyma, and there is no default"
-	if i := p.ruleFor(labels); i >= 0 {
+	if i := p.ruleIndexFor(labels); i >= 0 {
 		if o, ok := firstWindow(p.rules[i].windows, now, p.MinRemaining); ok {
 			return o, nil
 		}
@@ -58,8 +58,8 @@ func windowUnknown(format string, args ...any) *Blocker {
 	return newBlocker(v1beta2.ReasonWindowUnknown, policyObject, format, args...)
 }
 
-// ruleFor returns the index of the first rule that matches. ruleFor returns -1 if no rule matches.
-func (p *Policy) ruleFor(labels map[string]string) int {
+// ruleIndexFor returns the index of the first rule that matches. ruleIndexFor returns -1 if no rule matches.
+func (p *Policy) ruleIndexFor(labels map[string]string) int {
 	for i := range p.rules {
 		if p.rules[i].matches(labels) {
 			return i
@@ -68,11 +68,11 @@ func (p *Policy) ruleFor(labels map[string]string) int {
 	return -1
 }
 
-// RuleFinder returns a function that finds the rule of a Kyma: it returns the index of the first rule that matches the
-// labels of the Kyma. The index is -1 if no rule matches and the Kyma has the default window. All Kymas for which the
-// function returns the same index have the same windows. The function caches its results, so it matches labels with
+// RuleIndexFinder returns a function that finds the rule of a Kyma: it returns the index of the first rule that matches
+// the labels of the Kyma. The index is -1 if no rule matches and the Kyma has the default window. All Kymas for which
+// the function returns the same index have the same windows. The function caches its results, so it matches labels with
 // equal values only once. The function must be used by one goroutine only.
-func (p *Policy) RuleFinder() func(labels map[string]string) int {
+func (p *Policy) RuleIndexFinder() func(labels map[string]string) int {
 	if p == nil {
 		return func(map[string]string) int { return -1 }
 	}
@@ -91,7 +91,7 @@ func (p *Policy) RuleFinder() func(labels map[string]string) int {
 		}
 		rule, found := known[values.String()]
 		if !found {
-			rule = p.ruleFor(labels)
+			rule = p.ruleIndexFor(labels)
 			known[values.String()] = rule
 		}
 		return rule
@@ -109,7 +109,7 @@ func (r *rule) matches(labels map[string]string) bool {
 
 // firstWindow returns the window that an update can use first. If several windows are open, firstWindow returns the
 // open window that ends last. If no window is open, firstWindow returns the window that opens first.
-func firstWindow(windows []window, now time.Time, least time.Duration) (best MaintenanceWindow, found bool) {
+func firstWindow(windows []window, now time.Time, minRemaining time.Duration) (best MaintenanceWindow, found bool) {
 	before := func(a, b MaintenanceWindow) bool {
 		switch isOpen := a.IsOpen(now); {
 		case isOpen != b.IsOpen(now):
@@ -120,7 +120,7 @@ func firstWindow(windows []window, now time.Time, least time.Duration) (best Mai
 		return a.Begin.Before(b.Begin)
 	}
 	for i := range windows {
-		if o, ok := windows[i].next(now, least); ok && (!found || before(o, best)) {
+		if o, ok := windows[i].currentOrNext(now, minRemaining); ok && (!found || before(o, best)) {
 			best, found = o, true
 		}
 	}
@@ -135,15 +135,15 @@ type window struct {
 	once       MaintenanceWindow // set if the window occurs once
 }
 
-// next returns the occurrence of the window that is open now or opens next. next skips an occurrence of which no more
-// than the duration "least" remains, and returns false if it finds no occurrence.
-func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bool) {
+// currentOrNext returns the occurrence of the window that is open now or opens next. currentOrNext skips an occurrence
+// of which no more than the duration "minRemaining" remains, and returns false if it finds no occurrence.
+func (w *window) currentOrNext(now time.Time, minRemaining time.Duration) (MaintenanceWindow, bool) {
 	fits := func(o MaintenanceWindow) bool {
 		from := o.Begin
 		if now.After(from) {
 			from = now
 		}
-		return o.End.Sub(from) > max(least, 0)
+		return o.End.Sub(from) > max(minRemaining, 0)
 	}
 	if w.days == 0 {
 		return w.once, fits(w.once)

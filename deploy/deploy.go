@@ -61,8 +61,8 @@ type Options struct {
 	Set []string
 }
 
-// Home returns the default namespace of a flavour.
-func Home(flavour string) string {
+// DefaultNamespace returns the default namespace of a flavour.
+func DefaultNamespace(flavour string) string {
 	if flavour == InClusterFlavour {
 		return "kyma-system"
 	}
@@ -85,7 +85,7 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 		o.Flavour = ControlPlaneFlavour
 	}
 	if o.Namespace == "" {
-		o.Namespace = Home(o.Flavour)
+		o.Namespace = DefaultNamespace(o.Flavour)
 	}
 	chart, err := render.LoadFolder(Chart(), render.Limits{})
 	if err != nil {
@@ -101,10 +101,10 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 	return objects, nil
 }
 
-// ControlPlane returns the objects of the control-plane flavour with the components webhooks and agents, as a stream of
-// YAML documents, without CRDs. ControlPlane joins the YAML files in the folders base, components/webhooks and
-// components/agents.
-func ControlPlane() []byte {
+// ControlPlaneYAML returns the objects of the control-plane flavour with the components webhooks and agents, as a
+// stream of YAML documents, without CRDs. ControlPlaneYAML joins the YAML files in the folders base,
+// components/webhooks and components/agents.
+func ControlPlaneYAML() []byte {
 	var stream []byte
 	for _, pattern := range []string{"base/*.yaml", "components/webhooks/*.yaml", "components/agents/*.yaml"} {
 		names, err := fs.Glob(written, pattern)

@@ -138,7 +138,7 @@ func template(t *testing.T, flavour string, set []string) map[string]string {
 		name, value, _ := strings.Cut(expression, "=")
 		put(values, strings.Split(name, "."), value)
 	}
-	release := common.ReleaseOptions{Name: Release, Namespace: Home(flavour), Revision: 1, IsInstall: true}
+	release := common.ReleaseOptions{Name: Release, Namespace: DefaultNamespace(flavour), Revision: 1, IsInstall: true}
 	all, err := commonutil.ToRenderValues(chart, values, release, common.DefaultCapabilities)
 	if err != nil {
 		t.Fatal(err)

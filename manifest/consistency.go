@@ -8,7 +8,8 @@ import (
 )
 
 // ConsistencyCheck compares an installation with the InstallInfo info, and writes nothing. Status is ready if
-// InstallChart would change nothing. InstallChart changes nothing if all of the following conditions are met.
+// InstallOrUpgradeChart would change nothing. InstallOrUpgradeChart changes nothing if all of the following conditions
+// are met.
 //
 //   - All objects are applied as in the chart, and nobody changed or deleted an object since.
 //   - No objects of an earlier version remain.
@@ -17,7 +18,7 @@ import (
 //
 // If Status is not ready, Pending names each object and field that differs.
 //
-// ConsistencyCheck returns the same errors as InstallChart.
+// ConsistencyCheck returns the same errors as InstallOrUpgradeChart.
 func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
 	r, before, err := prepareReadOnly(ctx, info, transforms)
 	if err != nil {
@@ -42,13 +43,13 @@ func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...Objec
 	if err := r.addNotReady(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	return r.callCheckFn(ctx, status)
+	return r.checkAndSetReady(ctx, status)
 }
 
-// Diff returns the changes that InstallChart would make, and writes nothing. The changes are in the order of the chart;
-// deletions are last. The result does not contain changes that admission webhooks of the cluster would make.
+// Diff returns the changes that InstallOrUpgradeChart would make, and writes nothing. The changes are in the order of
+// the chart; deletions are last. The result does not contain changes that admission webhooks of the cluster would make.
 //
-// Diff returns the same errors as InstallChart.
+// Diff returns the same errors as InstallOrUpgradeChart.
 func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) ([]Change, error) {
 	r, before, err := prepareReadOnly(ctx, info, transforms)
 	if err != nil {
@@ -67,10 +68,10 @@ func prepareReadOnly(ctx context.Context, info InstallInfo, transforms []ObjectT
 	if err := r.render(ctx, transforms); err != nil {
 		return nil, nil, err
 	}
-	if err := r.ensureNamespace(ctx, false); err != nil {
+	if err := r.addOwnNamespace(ctx, false); err != nil {
 		return nil, nil, err
 	}
-	if err := r.resolve(ctx); err != nil {
+	if err := r.resolveRefs(ctx); err != nil {
 		return nil, nil, err
 	}
 	before, err := r.loadInventory(ctx)

@@ -42,7 +42,7 @@ func ExampleRepository() {
 // servers.
 func ExampleInstallChart() {
 	reconcile := func(ctx context.Context, config *rest.Config) (requeue bool, err error) {
-		status, err := manifest.InstallChart(ctx, manifest.InstallInfo{
+		status, err := manifest.InstallOrUpgradeChart(ctx, manifest.InstallInfo{
 			ChartInfo: manifest.ChartInfo{
 				Path:        "./charts/redis",
 				ReleaseName: "cache",

@@ -8,18 +8,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// waitInterval is the delay between two attempts of InstallChart if the flag Wait is set.
+// waitInterval is the delay between two attempts of InstallOrUpgradeChart if the flag Wait is set.
 const waitInterval = time.Second
 
-// InstallChart brings an installation to the state that info describes. InstallChart installs the chart, upgrades it,
-// reverts changes by others, and deletes objects that are no longer in the chart. Some objects can be applied only when
-// others are ready. One call of InstallChart applies all objects that can be applied now. Call InstallChart again as
-// long as Status is not ready. If the flags Wait and Timeout are set, InstallChart waits for at most Timeout and makes
-// all attempts in one call.
+// InstallOrUpgradeChart brings an installation to the state that info describes. InstallOrUpgradeChart installs the
+// chart, upgrades it, reverts changes by others, and deletes objects that are no longer in the chart. Some objects can
+// be applied only when others are ready. One call of InstallOrUpgradeChart applies all objects that can be applied now.
+// Call InstallOrUpgradeChart again as long as Status is not ready. If the flags Wait and Timeout are set,
+// InstallOrUpgradeChart waits for at most Timeout and makes all attempts in one call.
 //
 // Errors have a method Reason. Errors are those of this package, [render.Error] or [apply.Error]. After an error,
 // objects that were applied before the error stay in the cluster and in the inventory.
-func InstallChart(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
+func InstallOrUpgradeChart(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
 	r, err := newRelease(info)
 	if err != nil {
 		return Status{}, err
@@ -27,10 +27,10 @@ func InstallChart(ctx context.Context, info InstallInfo, transforms ...ObjectTra
 	if err := r.render(ctx, transforms); err != nil {
 		return Status{}, err
 	}
-	if err := r.ensureNamespace(ctx, true); err != nil {
+	if err := r.addOwnNamespace(ctx, true); err != nil {
 		return Status{}, err
 	}
-	if err := r.resolve(ctx); err != nil {
+	if err := r.resolveRefs(ctx); err != nil {
 		return Status{}, err
 	}
 	deadline := time.Now().Add(r.flags.Timeout)
@@ -91,13 +91,13 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	if err := r.createCustom(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	return r.callCheckFn(ctx, status)
+	return r.checkAndSetReady(ctx, status)
 }
 
-// apply applies those objects that are not in the desired state. If the parameter before is true, an earlier call has
-// applied all objects, so apply first reads the objects to find those that differ.
-func (r *release) apply(ctx context.Context, before bool, status *Status) error {
-	if before {
+// apply applies those objects that are not in the desired state. If the parameter wasApplied is true, an earlier call
+// has applied all objects, so apply first reads the objects to find those that differ.
+func (r *release) apply(ctx context.Context, wasApplied bool, status *Status) error {
+	if wasApplied {
 		if _, err := r.cluster.FindDrift(ctx, r.set, &r.done); err != nil {
 			return r.wrapError("comparing the objects", err)
 		}
@@ -149,8 +149,8 @@ func (r *release) createCustom(ctx context.Context, status *Status) error {
 	return nil
 }
 
-// callCheckFn calls CheckFn and sets Ready.
-func (r *release) callCheckFn(ctx context.Context, status Status) (Status, error) {
+// checkAndSetReady calls CheckFn and sets Ready.
+func (r *release) checkAndSetReady(ctx context.Context, status Status) (Status, error) {
 	if r.CheckFn != nil {
 		ready, err := r.CheckFn(ctx, r.BaseResource, r.ClusterInfo)
 		if err != nil {

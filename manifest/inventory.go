@@ -23,14 +23,14 @@ type inventory struct {
 	CustomResources []apply.Ref `json:"customResources,omitempty"`
 }
 
-// labelRelease is a label with the name of the release. InstallChart sets labelRelease on the inventory ConfigMap, and
-// on a namespace that InstallChart creates for a release.
+// labelRelease is a label with the name of the release. InstallOrUpgradeChart sets labelRelease on the inventory
+// ConfigMap, and on a namespace that InstallOrUpgradeChart creates for a release.
 const labelRelease = "operator.kyma-project.io/release"
 
-// annotationNamespaceOnly marks a namespace that InstallChart has created for a release before any object of the
-// release was applied. InstallChart removes annotationNamespaceOnly when it applies the objects of the release. If a
-// namespace has this annotation and there is no inventory, the installation was interrupted: after the namespace was
-// created and before the inventory was written.
+// annotationNamespaceOnly marks a namespace that InstallOrUpgradeChart has created for a release before any object of
+// the release was applied. InstallOrUpgradeChart removes annotationNamespaceOnly when it applies the objects of the
+// release. If a namespace has this annotation and there is no inventory, the installation was interrupted: after the
+// namespace was created and before the inventory was written.
 const annotationNamespaceOnly = "operator.kyma-project.io/release-empty"
 
 // inventoryKey is the key in the ConfigMap under which the inventory is stored.

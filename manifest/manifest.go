@@ -16,7 +16,7 @@
 //	}
 //	status, err := manifest.InstallChart(ctx, info)       // repeat until status.Ready
 //	status, err = manifest.ConsistencyCheck(ctx, info)    // reads only
-//	changes, err := manifest.Diff(ctx, info)              // the changes of InstallChart; reads only
+//	changes, err := manifest.Diff(ctx, info)              // the changes of InstallOrUpgradeChart; reads only
 //	status, err = manifest.UninstallChart(ctx, info)      // repeat until status.Ready
 //
 // # How it works
@@ -26,13 +26,14 @@
 // continues where the last call ended; calling again is safe at any time. Two concurrent calls for one release do no
 // harm. If two concurrent calls for one release have different charts, the calls may revert each other's changes.
 //
-// InstallChart renders the chart; package render documents which parts of Helm are supported. Transforms may change the
-// rendered objects. InstallChart then applies the objects with server-side apply, in the order of package apply, with
-// one request for each object and change. To upgrade, call InstallChart with the new version. Objects that the new
-// version does not contain are deleted after all other objects are applied. CRDs are applied together with the first
-// objects, and upgraded with the chart. CustomResources are created when all other objects are ready (with
-// CheckReadyStates), or when all other objects are applied (without CheckReadyStates). InstallChart never changes a
-// custom resource after it has created it: from then on the user owns the custom resource.
+// InstallOrUpgradeChart renders the chart; package render documents which parts of Helm are supported. Transforms may
+// change the rendered objects. InstallOrUpgradeChart then applies the objects with server-side apply, in the order of
+// package apply, with one request for each object and change. To upgrade, call InstallOrUpgradeChart with the new
+// version. Objects that the new version does not contain are deleted after all other objects are applied. CRDs are
+// applied together with the first objects, and upgraded with the chart. CustomResources are created when all other
+// objects are ready (with CheckReadyStates), or when all other objects are applied (without CheckReadyStates).
+// InstallOrUpgradeChart never changes a custom resource after it has created it: from then on the user owns the custom
+// resource.
 //
 // The inventory is the list of applied objects. The inventory is stored in a ConfigMap in the namespace of the release.
 // An object is added to the inventory before the object is created. UninstallChart therefore needs neither the chart
@@ -43,7 +44,7 @@
 // UninstallChart deletes the CustomResources first and waits until they are deleted, because their operator has to
 // clean up before it is deleted. When the CustomResources are deleted, UninstallChart deletes all other objects:
 // workloads before access rights, access rights before CRDs, CRDs before namespaces. The namespace of the release is
-// deleted only if InstallChart created it or the chart contains it.
+// deleted only if InstallOrUpgradeChart created it or the chart contains it.
 //
 // # What it does not do
 //
@@ -68,8 +69,8 @@ type InstallInfo struct {
 	ChartInfo
 	ResourceInfo
 	ClusterInfo
-	// CheckFn, if set, is called by InstallChart, ConsistencyCheck and UninstallChart. CheckFn is the last check: it is
-	// called only when all other checks have passed.
+	// CheckFn, if set, is called by InstallOrUpgradeChart, ConsistencyCheck and UninstallChart. CheckFn is the last
+	// check: it is called only when all other checks have passed.
 	CheckFn CheckFn
 	// CheckReadyStates adds a check of the readiness of workloads, Jobs, volumes and CRDs; see
 	// [apply.Cluster.CheckReady]. Without CheckReadyStates, an installation is ready as soon as all objects are
@@ -136,7 +137,7 @@ type Resources struct {
 	Items []*unstructured.Unstructured
 }
 
-// Status is the result of InstallChart, ConsistencyCheck or UninstallChart.
+// Status is the result of InstallOrUpgradeChart, ConsistencyCheck or UninstallChart.
 type Status struct {
 	// Ready means that the operation has nothing left to do: the installation is complete, consistent or deleted.
 	Ready bool
@@ -152,7 +153,7 @@ type Status struct {
 // addPending adds a reason why an operation is not ready to Status.Pending.
 func (s *Status) addPending(why string) { s.Pending = append(s.Pending, why) }
 
-// Change is a change that InstallChart would make to one object.
+// Change is a change that InstallOrUpgradeChart would make to one object.
 type Change struct {
 	Ref apply.Ref
 	// Action is Create, Update or Delete.
@@ -160,7 +161,8 @@ type Change struct {
 	// Fields are the names of the fields that differ, at most ten. Only an Update has values in Fields. The values of
 	// the fields are left out, because they may be secret.
 	Fields []string
-	// Managers are the field managers that own the fields listed in Change.Fields before InstallChart is called.
+	// Managers are the field managers that own the fields listed in Change.Fields before InstallOrUpgradeChart is
+	// called.
 	Managers []string
 }
 

@@ -39,7 +39,7 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 	case err == nil:
 		ref = repository.Tag(strings.ReplaceAll(version, "+", "_"))
 	default:
-		if version, err = r.newestTag(ctx, repository, chart, version); err != nil {
+		if version, err = r.newestVersion(ctx, repository, chart, version); err != nil {
 			return ChartVersion{}, err
 		}
 		ref = repository.Tag(strings.ReplaceAll(version, "+", "_"))
@@ -54,8 +54,9 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 		URL: "oci://" + repository.Name() + "@" + descriptor.Digest.String()}, nil
 }
 
-// newestTag lists the versions of a chart and returns the newest version in the range wanted.
-func (r *Repository) newestTag(ctx context.Context, repository name.Repository, chart, wanted string) (string, error) {
+// newestVersion lists the versions of a chart and returns the newest version in the range wanted.
+func (r *Repository) newestVersion(ctx context.Context, repository name.Repository, chart, constraint string) (
+	string, error) {
 	tags, err := remote.List(repository, r.remoteOptions(ctx)...)
 	if err != nil {
 		return "", r.registryError(ctx, err, "chart "+chart)
@@ -73,7 +74,7 @@ func (r *Repository) newestTag(ctx context.Context, repository name.Repository, 
 	slices.SortFunc(versions, func(a, b *semver.Version) int {
 		return cmp.Or(b.Compare(a), strings.Compare(b.Original(), a.Original())) // for a stable order
 	})
-	i, err := r.chooseVersion(chart, wanted, len(versions), func(i int) string { return versions[i].Original() })
+	i, err := r.chooseVersion(chart, constraint, len(versions), func(i int) string { return versions[i].Original() })
 	if err != nil {
 		return "", err
 	}

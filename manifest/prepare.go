@@ -27,7 +27,7 @@ type release struct {
 	flags           render.ClientConfig
 	cluster         *apply.Cluster
 
-	objects []*unstructured.Unstructured // render and ensureNamespace set this field
+	objects []*unstructured.Unstructured // render and addOwnNamespace set this field
 	leftOut []string                     // set by render
 	set     apply.Set                    // set by resolve
 	refs    []apply.Ref                  // the Refs of the objects in set; set by resolve
@@ -78,7 +78,7 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 		return err
 	}
 	settings := r.flags.ApplyTo(render.Settings{})
-	// The function ensureNamespace creates the namespace, so Render must not add it.
+	// The function addOwnNamespace creates the namespace, so Render must not add it.
 	settings.Release, settings.Namespace, settings.CreateNamespace = r.name, r.namespace, false
 	if settings.Values, err = valuesOf(r.SetFlags); err != nil {
 		return err
@@ -104,12 +104,12 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 	return nil
 }
 
-// ensureNamespace adds the namespace of the release to the objects that InstallChart manages, if InstallChart has
-// created or creates the namespace. A namespace that existed before the installation is not added. The namespace
-// contains the inventory, so the namespace must exist before the inventory is written. ensureNamespace creates a
-// missing namespace if the parameter write is true and if either the flag CreateNamespace is set or the chart contains
-// the namespace.
-func (r *release) ensureNamespace(ctx context.Context, write bool) error {
+// addOwnNamespace adds the namespace of the release to the objects that InstallOrUpgradeChart manages, if
+// InstallOrUpgradeChart has created or creates the namespace. A namespace that existed before the installation is not
+// added. The namespace contains the inventory, so the namespace must exist before the inventory is written.
+// addOwnNamespace creates a missing namespace if the parameter createMissing is true and if either the flag
+// CreateNamespace is set or the chart contains the namespace.
+func (r *release) addOwnNamespace(ctx context.Context, createMissing bool) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{
 			"name": r.namespace, "labels": map[string]any{"name": r.namespace, labelRelease: r.name}}}}
@@ -122,7 +122,7 @@ func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 	existing, err := r.cluster.Get(ctx, apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace})
 	switch {
 	case isReason(err, apply.ObjectNotFound):
-		if write {
+		if createMissing {
 			empty := namespace.DeepCopy()
 			empty.SetAnnotations(map[string]string{annotationNamespaceOnly: "true"})
 			if _, err := r.cluster.Create(ctx, empty, apply.DefaultOwner); err != nil &&
@@ -141,15 +141,15 @@ func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 	return nil
 }
 
-// resolve encodes the objects and custom resources, and determines their Refs. The Refs depend on the cluster, because
-// discovery shows which kinds are namespaced.
-func (r *release) resolve(ctx context.Context) error {
+// resolveRefs encodes the objects and custom resources, and determines their Refs. The Refs depend on the cluster,
+// because discovery shows which kinds are namespaced.
+func (r *release) resolveRefs(ctx context.Context) error {
 	bundle, err := render.Build(r.objects, render.Options{})
 	if err != nil {
 		return r.wrapError("encoding the objects", err)
 	}
 	r.set = apply.Set{Bundle: bundle, Namespace: r.namespace}
-	if r.refs, err = r.cluster.Inventory(ctx, r.set); err != nil {
+	if r.refs, err = r.cluster.DesiredInventory(ctx, r.set); err != nil {
 		return r.wrapError("resolving the objects", err)
 	}
 	if len(r.CustomResources) == 0 {
@@ -172,7 +172,7 @@ func (r *release) resolve(ctx context.Context) error {
 	if bundle, err = render.Build(both, render.Options{}); err != nil {
 		return r.wrapError("encoding the custom resources", err)
 	}
-	refs, err := r.cluster.Inventory(ctx, apply.Set{Bundle: bundle, Namespace: r.namespace})
+	refs, err := r.cluster.DesiredInventory(ctx, apply.Set{Bundle: bundle, Namespace: r.namespace})
 	if err != nil {
 		return r.wrapError("resolving the custom resources", err)
 	}

@@ -162,7 +162,7 @@ func TestNoChart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			info := InstallInfo{ChartInfo: tc.chart,
 				ClusterInfo: ClusterInfo{Config: &rest.Config{Host: "http://127.0.0.1:1"}}}
-			if _, err := InstallChart(t.Context(), info); reasonOf(err) != tc.want {
+			if _, err := InstallOrUpgradeChart(t.Context(), info); reasonOf(err) != tc.want {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
 		})
@@ -178,7 +178,7 @@ func TestUnreachable(t *testing.T) {
 	info := InstallInfo{ChartInfo: ChartInfo{Path: file, ReleaseName: "r"},
 		ClusterInfo: ClusterInfo{Config: &rest.Config{Host: "http://127.0.0.1:1"}}}
 	for name, operation := range map[string]func() error{
-		"Install":   func() error { _, err := InstallChart(t.Context(), info); return err },
+		"Install":   func() error { _, err := InstallOrUpgradeChart(t.Context(), info); return err },
 		"Check":     func() error { _, err := ConsistencyCheck(t.Context(), info); return err },
 		"Diff":      func() error { _, err := Diff(t.Context(), info); return err },
 		"Uninstall": func() error { _, err := UninstallChart(t.Context(), info); return err },

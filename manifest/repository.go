@@ -199,7 +199,7 @@ func parseIndex(data []byte, base *url.URL) (map[string][]ChartVersion, error) {
 			URLs    []string `json:"urls" yaml:"urls"`
 		} `json:"entries" yaml:"entries"`
 	}
-	if err := render.CheckValues(data, maxIndexValues); err != nil {
+	if err := render.CheckValueCount(data, maxIndexValues); err != nil {
 		return nil, fmt.Errorf("it has more than %d values: use a repository with fewer charts, or oci://",
 			maxIndexValues)
 	}

@@ -12,7 +12,7 @@ import (
 // when no CustomResources are left. One call of UninstallChart does everything that is possible at that time. Call
 // UninstallChart again as long as Status is not ready. If the installation does not exist, Status is ready at once.
 //
-// UninstallChart returns the same errors as InstallChart, except errors of rendering.
+// UninstallChart returns the same errors as InstallOrUpgradeChart, except errors of rendering.
 func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 	r, err := newRelease(info)
 	if err != nil {
@@ -30,7 +30,7 @@ func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 	} else if err := r.deleteLeftoverNamespace(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	return r.callCheckFn(ctx, status)
+	return r.checkAndSetReady(ctx, status)
 }
 
 // uninstall deletes the custom resources, after that all objects, and at the end the inventory. The deletion of the
@@ -62,8 +62,8 @@ func (r *release) uninstall(ctx context.Context, before *inventory, status *Stat
 }
 
 // deleteLeftoverNamespace deletes the namespace of a release if there is no inventory and if a label shows that
-// InstallChart created the namespace for the release. A namespace without an inventory occurs in two cases: the
-// namespace is being deleted and its inventory was deleted first, or the installation was interrupted after the
+// InstallOrUpgradeChart created the namespace for the release. A namespace without an inventory occurs in two cases:
+// the namespace is being deleted and its inventory was deleted first, or the installation was interrupted after the
 // namespace was created.
 func (r *release) deleteLeftoverNamespace(ctx context.Context, status *Status) error {
 	ref := apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace}

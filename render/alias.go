@@ -55,11 +55,12 @@ const (
 // Parse decodes a stream of YAML or JSON documents into objects, see [input.Parse].
 func Parse(data []byte) ([]*unstructured.Unstructured, error) { return input.Parse(data) }
 
-// CheckValues returns an error if a YAML or JSON document has too many values to be decoded, see [input.CheckValues].
-func CheckValues(data []byte, limit int) error { return input.CheckValues(data, limit) }
+// CheckValueCount returns an error if a YAML or JSON document has too many values to be decoded, see
+// [input.CheckValueCount].
+func CheckValueCount(data []byte, limit int) error { return input.CheckValueCount(data, limit) }
 
-// ParseConfig parses a config layer, see [helm.ParseConfig].
-func ParseConfig(layer []byte) ([]Config, error) { return helm.ParseConfig(layer) }
+// ParseInstallConfigs parses a config layer, see [helm.ParseInstallConfigs].
+func ParseInstallConfigs(layer []byte) ([]Config, error) { return helm.ParseInstallConfigs(layer) }
 
 // FindConfig returns the first config with the given name. If there is no such config, the result is the zero value.
 func FindConfig(configs []Config, name string) Config { return helm.FindConfig(configs, name) }

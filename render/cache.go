@@ -61,9 +61,9 @@ func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, er
 		}
 		b, ok := c.building[digest]
 		if !ok {
-			b = c.startBuildLocked(digest)
+			b = c.addPendingLocked(digest)
 			c.mu.Unlock()
-			return c.finishBuild(digest, b, make)
+			return c.buildAndStore(digest, b, make)
 		}
 		c.mu.Unlock()
 		select {
@@ -77,7 +77,7 @@ func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, er
 	}
 }
 
-func (c *Cache) startBuildLocked(digest string) *pendingBundle {
+func (c *Cache) addPendingLocked(digest string) *pendingBundle {
 	b := &pendingBundle{done: make(chan struct{}), err: context.Canceled} // stays if make panics
 	if c.building == nil {
 		c.building = map[string]*pendingBundle{}
@@ -86,7 +86,7 @@ func (c *Cache) startBuildLocked(digest string) *pendingBundle {
 	return b
 }
 
-func (c *Cache) finishBuild(digest string, b *pendingBundle, make func() (*Bundle, error)) (*Bundle, error) {
+func (c *Cache) buildAndStore(digest string, b *pendingBundle, make func() (*Bundle, error)) (*Bundle, error) {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()

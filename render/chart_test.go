@@ -613,7 +613,7 @@ func TestChartDocuments(t *testing.T) {
 // TestChartOutputs checks that the output of templates is returned even if it cannot be decoded.
 func TestChartOutputs(t *testing.T) {
 	got, err := chartOf(t, "values.yaml", "a: 1\n", "templates/a.yaml", "a: [{{ .Values.a }}\n", "templates/_b.tpl",
-		`{{ define "b" }}{{ end }}`).Outputs(t.Context(), Settings{})
+		`{{ define "b" }}{{ end }}`).TemplateOutputs(t.Context(), Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ data:
 
 // A config layer contains the settings for the charts of a module.
 func ExampleParseConfig() {
-	configs, err := render.ParseConfig([]byte(`
+	configs, err := render.ParseInstallConfigs([]byte(`
 configs:
 - name: redis
   overrides: replica.count=2,auth.enabled=false

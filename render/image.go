@@ -96,7 +96,7 @@ func customizeWorkload(in *unstructured.Unstructured, images []target, opts Opti
 			if opts.PullSecret == "" || field == "initContainers" || !opts.Manager.matches(out) {
 				continue
 			}
-			if err := addEnv(container, opts.PullSecret); err != nil {
+			if err := addPullSecretEnv(container, opts.PullSecret); err != nil {
 				err.Object = input.Describe(out.Object)
 				return nil, err
 			}
@@ -174,7 +174,7 @@ func addPullSecret(spec map[string]any, name string) {
 	spec["imagePullSecrets"] = append(secrets, map[string]any{"name": name})
 }
 
-func addEnv(container map[string]any, secret string) *Error {
+func addPullSecretEnv(container map[string]any, secret string) *Error {
 	env, _ := container["env"].([]any)
 	for _, e := range env {
 		variable, _ := e.(map[string]any)

@@ -42,7 +42,7 @@ func (i *Injection) isMarked(o *unstructured.Unstructured) bool {
 // inject replaces the data of a marked Secret by the data of Injection, and returns every other object unchanged. If a
 // Secret is marked, but the module is not allowed to receive data, inject returns the unchanged Secret and a sentence
 // for Bundle.LeftOut.
-func (i *Injection) inject(o *unstructured.Unstructured) (*unstructured.Unstructured, string, error) {
+func (i *Injection) inject(o *unstructured.Unstructured) (out *unstructured.Unstructured, leftOut string, err error) {
 	if !i.isMarked(o) {
 		return o, "", nil
 	}
@@ -66,9 +66,9 @@ func (i *Injection) inject(o *unstructured.Unstructured) (*unstructured.Unstruct
 	return &unstructured.Unstructured{Object: tree}, "", nil
 }
 
-// hashOf returns the values of an Injection on which the digest of the Options depends. If the Injection is nil, or its
-// Version is empty, the digest does not depend on it, and hashOf returns nil.
-func (i *Injection) hashOf() []string {
+// digestInputs returns the values of an Injection on which the digest of the Options depends. If the Injection is nil,
+// or its Version is empty, the digest does not depend on it, and digestInputs returns nil.
+func (i *Injection) digestInputs() []string {
 	if i == nil || i.Version == "" {
 		return nil
 	}

@@ -69,7 +69,7 @@ func Load(layer []byte, limits Limits) (*Artefact, error) {
 	if a.files, a.link, err = input.Untar(data, left); err != nil {
 		return nil, err
 	}
-	return a, a.detectKind(left)
+	return a, a.detectKindAndUnpackChart(left)
 }
 
 // LoadFolder reads a folder. [os.Root.FS] is a safe way to open the folder. LoadFolder detects the kind of the artefact
@@ -94,7 +94,7 @@ func LoadFolderIn(root fs.FS, folder string, limits Limits) (*Artefact, error) {
 	}
 	if err == nil {
 		a.digest = digestOf(a.files)
-		err = a.detectKind(left)
+		err = a.detectKindAndUnpackChart(left)
 	}
 	if err == nil && a.kind == Kustomization && a.root == "." && folder != "." {
 		err = a.readReferred(root, folder, left)
@@ -231,7 +231,7 @@ func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 		return nil, &Error{Code: InvalidArchive, File: folder,
 			Problem: "the artefact has no such folder: correct the path"}
 	}
-	return sub, sub.detectKind(input.NewBudget(Limits{}))
+	return sub, sub.detectKindAndUnpackChart(input.NewBudget(Limits{}))
 }
 
 // Kind returns the kind of the artefact.
@@ -242,8 +242,8 @@ func (a *Artefact) Kind() Kind { return a.kind }
 // registry uses the same digest for the layer.
 func (a *Artefact) Digest() string { return a.digest }
 
-// detectKind finds the top folder and detects the kind of its content.
-func (a *Artefact) detectKind(left *input.Budget) error {
+// detectKindAndUnpackChart finds the top folder and detects the kind of its content.
+func (a *Artefact) detectKindAndUnpackChart(left *input.Budget) error {
 	roots := []string{a.root}
 	if top, ok := onlyFolder(a.files); ok && a.root == "." {
 		roots = append(roots, top)
@@ -404,13 +404,14 @@ func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (object
 	if r, ok := ctx.Value(runnerKey{}).(Runner); ok && r != nil && a.kind != Manifests {
 		return a.runBy(ctx, r, settings)
 	}
-	return a.renderHere(ctx, settings)
+	return a.renderInProcess(ctx, settings)
 }
 
-// Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. A line
-// number in an error about the output of a template refers to the text that Outputs returns for this template. Outputs
-// uses ctx in the same way as RenderObjects. If the artefact is not a chart, Outputs returns nil.
-func (a *Artefact) Outputs(ctx context.Context, settings Settings) (map[string]string, error) {
+// TemplateOutputs returns the output of each template of a chart, by path of the template, before the output is
+// decoded. A line number in an error about the output of a template refers to the text that TemplateOutputs returns for
+// this template. TemplateOutputs uses ctx in the same way as RenderObjects. If the artefact is not a chart,
+// TemplateOutputs returns nil.
+func (a *Artefact) TemplateOutputs(ctx context.Context, settings Settings) (map[string]string, error) {
 	if a.kind != Chart {
 		return nil, nil
 	}
@@ -419,11 +420,11 @@ func (a *Artefact) Outputs(ctx context.Context, settings Settings) (map[string]s
 			Outputs: true})
 		return h.Outputs, err
 	}
-	return helm.Outputs(ctx, a.files, settings)
+	return helm.TemplateOutputs(ctx, a.files, settings)
 }
 
-// renderHere renders the artefact in this process.
-func (a *Artefact) renderHere(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured,
+// renderInProcess renders the artefact in this process.
+func (a *Artefact) renderInProcess(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured,
 	leftOut []string, err error) {
 	if a.kind == Chart {
 		return helm.Render(ctx, a.files, settings)
@@ -440,7 +441,7 @@ func (a *Artefact) renderHere(ctx context.Context, settings Settings) (objects [
 	if err != nil {
 		return nil, nil, err
 	}
-	return settings.AddNamespace(objects), nil, nil
+	return settings.PrependNamespaceObject(objects), nil, nil
 }
 
 // Render renders the artefact to a Bundle. If opts.Digest is empty, Render calls [Settings.Digest] with the digest of
@@ -473,7 +474,7 @@ func (a *Artefact) CapabilityQueries(settings Settings) []string {
 	if a.kind != Chart {
 		return nil
 	}
-	return helm.Queries(a.files, settings)
+	return helm.CapabilityQueries(a.files, settings)
 }
 
 // parseManifests decodes the objects of an artefact that is a set of manifests.

@@ -75,13 +75,13 @@ func newObject(tree map[string]any, opts Options) (*Object, error) {
 	}
 	o.Namespace, _ = metadata["namespace"].(string)
 
-	rest, err := encode(withoutKeys(metadata, append(
+	rest, err := encodeMembers(withoutKeys(metadata, append(
 		[]string{"name", "namespace", "labels", "annotations"}, serverFields...)...))
 	if err != nil {
 		return nil, &Error{Code: InvalidObject, Object: input.Describe(tree),
 			Problem: "metadata cannot be written as JSON", Cause: err}
 	}
-	body, err := encode(withoutKeys(tree, "apiVersion", "kind", "metadata", "status"))
+	body, err := encodeMembers(withoutKeys(tree, "apiVersion", "kind", "metadata", "status"))
 	if err != nil {
 		return nil, &Error{Code: InvalidObject, Object: input.Describe(tree),
 			Problem: "its content cannot be written as JSON", Cause: err}
@@ -139,9 +139,9 @@ func withoutKeys(tree map[string]any, drop ...string) map[string]any {
 	return out
 }
 
-// encode returns the members of tree as JSON, with a comma before each member, so that they can be appended to other
-// members. Keys are sorted.
-func encode(tree map[string]any) ([]byte, error) {
+// encodeMembers returns the members of tree as JSON, with a comma before each member, so that they can be appended to
+// other members. Keys are sorted.
+func encodeMembers(tree map[string]any) ([]byte, error) {
 	if len(tree) == 0 {
 		return nil, nil
 	}

@@ -16,10 +16,10 @@ import (
 
 // Runner renders artefacts, for example in another process. Package process implements a Runner.
 type Runner interface {
-	// Run passes a request to the function Answer, and returns the response of Answer. Because the artefact may have
-	// manipulated the response, the response is checked against the same limits as an artefact before it is decoded. If
-	// Run returns an *Error, the artefact has a problem. If Run returns an error that is no *Error, the cause is
-	// outside of the artefact, for example a process that cannot be started.
+	// Run passes a request to the function HandleRenderRequest, and returns the response of HandleRenderRequest.
+	// Because the artefact may have manipulated the response, the response is checked against the same limits as an
+	// artefact before it is decoded. If Run returns an *Error, the artefact has a problem. If Run returns an error that
+	// is no *Error, the cause is outside of the artefact, for example a process that cannot be started.
 	Run(ctx context.Context, request []byte) (response []byte, err error)
 }
 
@@ -96,19 +96,19 @@ func (a *Artefact) sendToRunner(ctx context.Context, r Runner, q request) (h hea
 	return h, rest, nil
 }
 
-// Answer renders the artefact of a request and returns the response. A Runner calls the function Answer in another
-// process, see Runner.Run.
-func Answer(ctx context.Context, question []byte) []byte {
+// HandleRenderRequest renders the artefact of a request and returns the response. A Runner calls the function
+// HandleRenderRequest in another process, see Runner.Run.
+func HandleRenderRequest(ctx context.Context, encoded []byte) []byte {
 	var q request
-	if err := gob.NewDecoder(bytes.NewReader(question)).Decode(&q); err != nil {
+	if err := gob.NewDecoder(bytes.NewReader(encoded)).Decode(&q); err != nil {
 		return response(nil, nil, fmt.Errorf("decoding the request: %w", err))
 	}
 	a := &Artefact{kind: q.Kind, files: q.Files, root: q.Root}
 	if q.Outputs {
-		texts, err := helm.Outputs(ctx, a.files, q.Settings)
+		texts, err := helm.TemplateOutputs(ctx, a.files, q.Settings)
 		return outputsResponse(texts, err)
 	}
-	return response(a.renderHere(ctx, q.Settings))
+	return response(a.renderInProcess(ctx, q.Settings))
 }
 
 // outputsResponse encodes the response of the render process to a request for the outputs of templates. The response

@@ -136,11 +136,11 @@ func (o Options) BundleDigest() string {
 	return o.digest(o.Digest)
 }
 
-// digest returns one digest of the Options and the content of the bundle. The parameter content is the digest of the
-// artefact or of the objects.
-func (o Options) digest(content string) string {
+// digest returns one digest of the Options and the content of the bundle. The parameter contentDigest is the digest of
+// the artefact or of the objects.
+func (o Options) digest(contentDigest string) string {
 	sum := sha256.New()
-	input.Hash(sum, input.EncodingVersion, content, o.PullSecret)
+	input.Hash(sum, input.EncodingVersion, contentDigest, o.PullSecret)
 	for _, set := range []map[string]string{o.Labels, o.Annotations} {
 		input.Hash(sum, strconv.Itoa(len(set)))
 		for _, key := range slices.Sorted(maps.Keys(set)) {
@@ -152,7 +152,7 @@ func (o Options) digest(content string) string {
 	if m := o.Manager; m != nil && o.PullSecret != "" {
 		input.Hash(sum, m.Group, m.Version, m.Kind, m.Namespace, m.Name)
 	}
-	input.Hash(sum, o.Injection.hashOf()...)
+	input.Hash(sum, o.Injection.digestInputs()...)
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 

@@ -18,7 +18,7 @@ import (
 // undefined.
 func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 	to := toStoredKyma(k)
-	if err := restoreFromAnnotation(k.Annotations, contentOfStoredKyma(to)); err != nil {
+	if err := restoreStoredFromAnnotation(k.Annotations, contentOfStoredKyma(to)); err != nil {
 		return err
 	}
 	for i := range to.Spec.Modules {
@@ -26,7 +26,7 @@ func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 			m.Version = "" // a channel was added to a pinned module: channel and version exclude each other
 		}
 	}
-	meta, err := annotateLossesOrFail(k.ObjectMeta, contentOfKyma(fromStoredKyma(to)), contentOfKyma(k))
+	meta, err := metaWithAllLosses(k.ObjectMeta, contentOfKyma(fromStoredKyma(to)), contentOfKyma(k))
 	to.TypeMeta, to.ObjectMeta = typeMeta(v1beta2.GroupVersion.String(), v1beta2.KindKyma), meta
 	*dst = *to
 	return err
@@ -37,10 +37,10 @@ func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
 // later rejects the object.
 func (k *Kyma) ConvertFrom(src *v1beta2.Kyma) error {
 	to := fromStoredKyma(src)
-	if !tryRestoreFromAnnotation(src.Annotations, contentOfKyma(to)) {
+	if !tryRestoreAlphaFromAnnotation(src.Annotations, contentOfKyma(to)) {
 		to = fromStoredKyma(src)
 	}
-	meta, err := annotateLosses(src.ObjectMeta, contentOfStoredKyma(toStoredKyma(to)), contentOfStoredKyma(src))
+	meta, err := metaWithLosses(src.ObjectMeta, contentOfStoredKyma(toStoredKyma(to)), contentOfStoredKyma(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindKyma), meta
 	*k = *to
 	return err
@@ -49,10 +49,10 @@ func (k *Kyma) ConvertFrom(src *v1beta2.Kyma) error {
 // ConvertTo converts the Manifest m to v1beta2. ConvertTo returns the same errors as the method ConvertTo of Kyma.
 func (m *Manifest) ConvertTo(dst *v1beta2.Manifest) error {
 	to := toStoredManifest(m)
-	if err := restoreFromAnnotation(m.Annotations, contentOfStoredManifest(to)); err != nil {
+	if err := restoreStoredFromAnnotation(m.Annotations, contentOfStoredManifest(to)); err != nil {
 		return err
 	}
-	meta, err := annotateLossesOrFail(m.ObjectMeta, contentOfManifest(fromStoredManifest(to)), contentOfManifest(m))
+	meta, err := metaWithAllLosses(m.ObjectMeta, contentOfManifest(fromStoredManifest(to)), contentOfManifest(m))
 	to.TypeMeta, to.ObjectMeta = typeMeta(v1beta2.GroupVersion.String(), v1beta2.KindManifest), meta
 	*dst = *to
 	return err
@@ -61,10 +61,10 @@ func (m *Manifest) ConvertTo(dst *v1beta2.Manifest) error {
 // ConvertFrom converts src to v1alpha1. ConvertFrom returns the same errors as the method ConvertFrom of Kyma.
 func (m *Manifest) ConvertFrom(src *v1beta2.Manifest) error {
 	to := fromStoredManifest(src)
-	if !tryRestoreFromAnnotation(src.Annotations, contentOfManifest(to)) {
+	if !tryRestoreAlphaFromAnnotation(src.Annotations, contentOfManifest(to)) {
 		to = fromStoredManifest(src)
 	}
-	meta, err := annotateLosses(src.ObjectMeta, contentOfStoredManifest(toStoredManifest(to)),
+	meta, err := metaWithLosses(src.ObjectMeta, contentOfStoredManifest(toStoredManifest(to)),
 		contentOfStoredManifest(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindManifest), meta
 	*m = *to
@@ -75,10 +75,10 @@ func (m *Manifest) ConvertFrom(src *v1beta2.Manifest) error {
 // the annotation and the descriptor of t. ConvertTo returns the same errors as the method ConvertTo of Kyma.
 func (t *ModuleTemplate) ConvertTo(dst *v1beta2.ModuleTemplate) error {
 	to := toStoredModuleTemplate(t)
-	if err := restoreFromAnnotation(t.Annotations, contentOfStoredModuleTemplate(to)); err != nil {
+	if err := restoreStoredFromAnnotation(t.Annotations, contentOfStoredModuleTemplate(to)); err != nil {
 		return err
 	}
-	meta, err := annotateLossesOrFail(t.ObjectMeta, contentOfModuleTemplate(fromStoredModuleTemplate(to)),
+	meta, err := metaWithAllLosses(t.ObjectMeta, contentOfModuleTemplate(fromStoredModuleTemplate(to)),
 		contentOfModuleTemplate(t))
 	to.TypeMeta, to.ObjectMeta = typeMeta(v1beta2.GroupVersion.String(), v1beta2.KindModuleTemplate), meta
 	*dst = *to
@@ -88,11 +88,11 @@ func (t *ModuleTemplate) ConvertTo(dst *v1beta2.ModuleTemplate) error {
 // ConvertFrom converts src to v1alpha1. ConvertFrom returns the same errors as the method ConvertFrom of Kyma.
 func (t *ModuleTemplate) ConvertFrom(src *v1beta2.ModuleTemplate) error {
 	to := fromStoredModuleTemplate(src)
-	if !tryRestoreFromAnnotation(src.Annotations, contentOfModuleTemplate(to)) {
+	if !tryRestoreAlphaFromAnnotation(src.Annotations, contentOfModuleTemplate(to)) {
 		to = fromStoredModuleTemplate(src)
 	}
 	to.Labels, to.Annotations = src.Labels, src.Annotations // toStoredModuleTemplate reads module and version from them
-	meta, err := annotateLosses(src.ObjectMeta, contentOfStoredModuleTemplate(toStoredModuleTemplate(to)),
+	meta, err := metaWithLosses(src.ObjectMeta, contentOfStoredModuleTemplate(toStoredModuleTemplate(to)),
 		contentOfStoredModuleTemplate(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindModuleTemplate), meta
 	*t = *to
@@ -105,22 +105,22 @@ type content struct {
 	Status any `json:"status,omitempty"`
 
 	// The functions fold and unfold are nil if the kind has no lists that are folded, that is, merged for the
-	// comparison (see foldComponents).
+	// comparison (see mergeComponentsIntoModules).
 	fold, unfold func(map[string]any)
 }
 
 func contentOfKyma(k *Kyma) content {
-	return content{&k.Spec, &k.Status, foldComponents, unfoldComponents}
+	return content{&k.Spec, &k.Status, mergeComponentsIntoModules, splitComponentsFromModules}
 }
 func contentOfStoredKyma(k *v1beta2.Kyma) content       { return content{Spec: &k.Spec, Status: &k.Status} }
 func contentOfManifest(m *Manifest) content             { return content{Spec: &m.Spec, Status: &m.Status} }
 func contentOfModuleTemplate(t *ModuleTemplate) content { return content{Spec: &t.Spec} }
 func contentOfStoredManifest(m *v1beta2.Manifest) content {
-	return content{&m.Spec, &m.Status, foldInstall, unfoldInstall}
+	return content{&m.Spec, &m.Status, mergeInstallIntoInstalls, splitInstallFromInstalls}
 }
 func contentOfStoredModuleTemplate(t *v1beta2.ModuleTemplate) content { return content{Spec: &t.Spec} }
 
-// tree returns the spec and the status as JSON values in which lists are folded (see foldComponents).
+// tree returns the spec and the status as JSON values in which lists are folded (see mergeComponentsIntoModules).
 func (v content) tree() (map[string]any, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -137,7 +137,7 @@ func (v content) tree() (map[string]any, error) {
 }
 
 // setTree sets the spec and the status from JSON values in which lists are folded, that is, merged for the comparison
-// (see foldComponents). If setTree returns an error, the content of the spec and the status is undefined.
+// (see mergeComponentsIntoModules). If setTree returns an error, the content of the spec and the status is undefined.
 func (v content) setTree(tree map[string]any) error {
 	if v.unfold != nil {
 		v.unfold(tree)
@@ -169,9 +169,9 @@ func (v content) restoreLosses(all []loss) error {
 	return v.setTree(tree)
 }
 
-// restoreFromAnnotation restores the losses that are recorded in the annotation of a v1alpha1 object that is being
-// written.
-func restoreFromAnnotation(annotations map[string]string, to content) error {
+// restoreStoredFromAnnotation restores the losses that are recorded in the annotation of a v1alpha1 object that is
+// being written.
+func restoreStoredFromAnnotation(annotations map[string]string, to content) error {
 	b, err := decodeLosses(v1beta2.Version, annotations[AnnotationConversion])
 	if b.TooLarge {
 		return errors.New("the object has values that do not fit into v1alpha1: read and write it in v1beta2")
@@ -185,21 +185,21 @@ func restoreFromAnnotation(annotations map[string]string, to content) error {
 	return nil
 }
 
-// tryRestoreFromAnnotation restores the values for which v1beta2 has no field, from the AnnotationConversion of a
-// v1beta2 object that is read as v1alpha1. Every stored object must be readable, so tryRestoreFromAnnotation ignores an
-// invalid annotation: in this case, tryRestoreFromAnnotation returns false, and may have set some of the values in the
-// v1alpha1 object.
-func tryRestoreFromAnnotation(annotations map[string]string, to content) bool {
+// tryRestoreAlphaFromAnnotation restores the values for which v1beta2 has no field, from the AnnotationConversion of a
+// v1beta2 object that is read as v1alpha1. Every stored object must be readable, so tryRestoreAlphaFromAnnotation
+// ignores an invalid annotation: in this case, tryRestoreAlphaFromAnnotation returns false, and may have set some of
+// the values in the v1alpha1 object.
+func tryRestoreAlphaFromAnnotation(annotations map[string]string, to content) (isRestored bool) {
 	b, err := decodeLosses(Version, annotations[AnnotationConversion])
 	return err == nil && to.restoreLosses(b.Losses) == nil
 }
 
-// annotateLossesOrFail returns the metadata of a v1beta2 object, with an annotation that contains the values of the
-// v1alpha1 original for which v1beta2 has no field. annotateLossesOrFail fails if these values do not fit into the
-// annotation. The parameter "there" is the original object; the parameter "back" is the object after a conversion to
-// v1beta2 and back to v1alpha1.
-func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
-	lost, err := findLosses(back, there)
+// metaWithAllLosses returns the metadata of a v1beta2 object, with an annotation that contains the values of the
+// v1alpha1 original for which v1beta2 has no field. metaWithAllLosses fails if these values do not fit into the
+// annotation. The parameter "original" is the original object; the parameter "roundTripped" is the object after a
+// conversion to v1beta2 and back to v1alpha1.
+func metaWithAllLosses(meta metav1.ObjectMeta, roundTripped, original content) (metav1.ObjectMeta, error) {
+	lost, err := findLosses(roundTripped, original)
 	if err != nil {
 		return meta, err
 	}
@@ -212,14 +212,14 @@ func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.O
 			"values without a field in v1beta2, mainly %s, exceed %d bytes: make them smaller, or write the object "+
 				"in v1beta2", pathOfLargest(lost), MaxConversionBytes)
 	}
-	return withAnnotation(meta, annotation), nil
+	return withConversionAnnotation(meta, annotation), nil
 }
 
-// annotateLosses returns the metadata of a v1alpha1 object with an annotation, which contains the values of the v1beta2
+// metaWithLosses returns the metadata of a v1alpha1 object with an annotation, which contains the values of the v1beta2
 // original for which v1alpha1 has no field. If these values are too large, the annotation only states that they were
 // left out.
-func annotateLosses(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
-	lost, err := findLosses(back, there)
+func metaWithLosses(meta metav1.ObjectMeta, roundTripped, original content) (metav1.ObjectMeta, error) {
+	lost, err := findLosses(roundTripped, original)
 	if err != nil {
 		return meta, err
 	}
@@ -227,41 +227,41 @@ func annotateLosses(meta metav1.ObjectMeta, back, there content) (metav1.ObjectM
 	if err != nil {
 		return meta, fmt.Errorf("writing annotation %s: %w", AnnotationConversion, err)
 	}
-	return withAnnotation(meta, annotation), nil
+	return withConversionAnnotation(meta, annotation), nil
 }
 
-// findLosses returns the values that a conversion loses. The parameter "there" is the original object, and the
-// parameter "back" is the object after a conversion to the other API version and back.
-func findLosses(back, there content) ([]loss, error) {
-	was, err := back.tree()
+// findLosses returns the values that a conversion loses. The parameter "original" is the original object, and the
+// parameter "roundTripped" is the object after a conversion to the other API version and back.
+func findLosses(roundTripped, original content) ([]loss, error) {
+	was, err := roundTripped.tree()
 	if err != nil {
 		return nil, err
 	}
-	is, err := there.tree()
+	is, err := original.tree()
 	if err != nil {
 		return nil, err
 	}
-	return diff(was, is)
+	return lossesBetween(was, is)
 }
 
 func typeMeta(apiVersion, kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}
 }
 
-// withAnnotation returns a copy of the metadata in which AnnotationConversion has another value, or is missing if the
-// value is "".
-func withAnnotation(meta metav1.ObjectMeta, annotation string) metav1.ObjectMeta {
+// withConversionAnnotation returns a copy of the metadata in which AnnotationConversion has another value, or is
+// missing if the value is "".
+func withConversionAnnotation(meta metav1.ObjectMeta, value string) metav1.ObjectMeta {
 	out := *meta.DeepCopy()
-	if _, ok := out.Annotations[AnnotationConversion]; !ok && annotation == "" {
+	if _, ok := out.Annotations[AnnotationConversion]; !ok && value == "" {
 		return out
 	}
 	annotations := maps.Clone(out.Annotations)
 	delete(annotations, AnnotationConversion)
-	if annotation != "" {
+	if value != "" {
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
-		annotations[AnnotationConversion] = annotation
+		annotations[AnnotationConversion] = value
 	}
 	if len(annotations) == 0 {
 		annotations = nil
@@ -274,9 +274,9 @@ func withAnnotation(meta metav1.ObjectMeta, annotation string) metav1.ObjectMeta
 // list, so that an edit of the list applies to both fields. Folding merges the two fields of an object into one list;
 // unfolding restores the two fields.
 
-// foldComponents moves the elements of spec.components to the beginning of spec.modules, and marks them with the key
-// component.
-func foldComponents(tree map[string]any) {
+// mergeComponentsIntoModules moves the elements of spec.components to the beginning of spec.modules, and marks them
+// with the key component.
+func mergeComponentsIntoModules(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	components, ok := spec["components"].([]any)
 	if !ok {
@@ -294,7 +294,7 @@ func foldComponents(tree map[string]any) {
 	delete(spec, "components")
 }
 
-func unfoldComponents(tree map[string]any) {
+func splitComponentsFromModules(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	all, _ := spec["modules"].([]any)
 	var modules, components []any
@@ -314,9 +314,9 @@ func unfoldComponents(tree map[string]any) {
 	}
 }
 
-// foldInstall moves spec.install to the beginning of spec.installs, and adds the key "single" to the moved element, so
-// that unfoldInstall finds the element.
-func foldInstall(tree map[string]any) {
+// mergeInstallIntoInstalls moves spec.install to the beginning of spec.installs, and adds the key "single" to the moved
+// element, so that splitInstallFromInstalls finds the element.
+func mergeInstallIntoInstalls(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	install, ok := spec["install"].(map[string]any)
 	if !ok {
@@ -328,9 +328,9 @@ func foldInstall(tree map[string]any) {
 	delete(spec, "install")
 }
 
-// unfoldInstall moves an element of spec.installs with the key "single" to spec.install if the list has no other
-// element. If spec.installs has other elements, too, the element with the key "single" stays in the list.
-func unfoldInstall(tree map[string]any) {
+// splitInstallFromInstalls moves an element of spec.installs with the key "single" to spec.install if the list has no
+// other element. If spec.installs has other elements, too, the element with the key "single" stays in the list.
+func splitInstallFromInstalls(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	installs, _ := spec["installs"].([]any)
 	for _, e := range installs {

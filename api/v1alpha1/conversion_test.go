@@ -553,7 +553,10 @@ func check(t *testing.T, what string, want, got any) {
 	t.Helper()
 	strip := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".TypeMeta" }, cmp.Ignore())
 	annotation := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".ObjectMeta" },
-		cmp.Transformer("others", func(m metav1.ObjectMeta) metav1.ObjectMeta { return withAnnotation(m, "") }))
+		cmp.Transformer("others", func(m metav1.ObjectMeta) metav1.ObjectMeta {
+			return withConversionAnnotation(m,
+				"")
+		}))
 	if diff := cmp.Diff(want, got, strip, annotation, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s: differs (-want +got):\n%s\nwant %s", what, diff, text(want))
 	}

@@ -64,20 +64,20 @@ func pathOfLargest(all []loss) string {
 // absent stands for a missing value, which is not the same as null.
 type absent struct{}
 
-// diff returns the differences between two JSON values: the former value "was" and the present value "is". Restoring
-// all returned losses in the former value gives the present value.
-func diff(was, is any) ([]loss, error) {
+// lossesBetween returns the differences between two JSON values: the former value "roundTripped" and the present value
+// "original". Restoring all returned losses in the former value gives the present value.
+func lossesBetween(roundTripped, original any) ([]loss, error) {
 	var found []loss
-	err := appendLosses(nil, was, is, &found)
+	err := appendLosses(nil, roundTripped, original, &found)
 	return found, err
 }
 
-func appendLosses(path []any, was, is any, found *[]loss) error {
-	if reflect.DeepEqual(was, is) {
+func appendLosses(path []any, roundTripped, original any, found *[]loss) error {
+	if reflect.DeepEqual(roundTripped, original) {
 		return nil
 	}
-	wasFields, wasMap := was.(map[string]any)
-	isFields, isMap := is.(map[string]any)
+	wasFields, wasMap := roundTripped.(map[string]any)
+	isFields, isMap := original.(map[string]any)
 	if wasMap && isMap {
 		names := maps.Clone(wasFields)
 		maps.Copy(names, isFields)
@@ -89,10 +89,10 @@ func appendLosses(path []any, was, is any, found *[]loss) error {
 		}
 		return nil
 	}
-	wasList, wasSlice := was.([]any)
-	isList, isSlice := is.([]any)
+	wasList, wasSlice := roundTripped.([]any)
+	isList, isSlice := original.([]any)
 	if wasSlice && isSlice {
-		if key := commonKey(wasList, isList); key != "" {
+		if key := commonListMapKey(wasList, isList); key != "" {
 			for i, e := range isList {
 				step := map[string]any{key: e.(map[string]any)[key]}
 				if err := appendLosses(append(slices.Clip(path), step), wasList[i], e, found); err != nil {
@@ -104,10 +104,10 @@ func appendLosses(path []any, was, is any, found *[]loss) error {
 	}
 	l := loss{Path: path}
 	var err error
-	if l.Was, err = encodeOrEmpty(was); err != nil {
+	if l.Was, err = encodeOrEmpty(roundTripped); err != nil {
 		return err
 	}
-	if l.Is, err = encodeOrEmpty(is); err != nil {
+	if l.Is, err = encodeOrEmpty(original); err != nil {
 		return err
 	}
 	*found = append(*found, l)
@@ -128,20 +128,21 @@ func encodeOrEmpty(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// commonKey returns the name of a field by which the elements of two lists can be matched: the values of this field are
-// unique, and the same in both lists in the same order. If there is no such field, commonKey returns "".
-func commonKey(a, b []any) string {
+// commonListMapKey returns the name of a field by which the elements of two lists can be matched: the values of this
+// field are unique, and the same in both lists in the same order. If there is no such field, commonListMapKey returns
+// "".
+func commonListMapKey(a, b []any) string {
 	for _, key := range []string{"name", "type"} {
-		names := uniqueNames(a, key)
-		if names != nil && slices.Equal(names, uniqueNames(b, key)) {
+		names := namesIfUnique(a, key)
+		if names != nil && slices.Equal(names, namesIfUnique(b, key)) {
 			return key
 		}
 	}
 	return ""
 }
 
-// uniqueNames returns the values of a field of all elements, or nil if a value is missing or occurs twice.
-func uniqueNames(list []any, key string) []string {
+// namesIfUnique returns the values of a field of all elements, or nil if a value is missing or occurs twice.
+func namesIfUnique(list []any, key string) []string {
 	var names []string
 	for _, e := range list {
 		fields, _ := e.(map[string]any)

@@ -42,8 +42,8 @@ var resources = map[string]string{
 // Modules also define kinds in this API group, so the group alone does not identify the kinds of Lifecycle Manager.
 func ResourceOf(kind string) string { return resources[kind] }
 
-// IsCRD reports whether a name is the name of the CRD of a kind of this package.
-func IsCRD(name string) bool {
+// IsLifecycleManagerCRD reports whether a name is the name of the CRD of a kind of this package.
+func IsLifecycleManagerCRD(name string) bool {
 	resource, group, _ := strings.Cut(name, ".")
 	return group == Group && slices.Contains(slices.Collect(maps.Values(resources)), resource)
 }

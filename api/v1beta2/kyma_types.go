@@ -461,10 +461,10 @@ func (k *Kyma) ModuleStatus(name string) *ModuleStatus {
 	return nil
 }
 
-// ModuleChannel returns the release channel that the module with this name follows: the channel of the module, else the
-// channel of the Kyma, else DefaultChannel. ModuleChannel also returns a channel for a module that the Kyma does not
-// request, or whose version the Kyma pins.
-func (k *Kyma) ModuleChannel(name string) string {
+// ModuleChannelOrDefault returns the release channel that the module with this name follows: the channel of the module,
+// else the channel of the Kyma, else DefaultChannel. ModuleChannelOrDefault also returns a channel for a module that
+// the Kyma does not request, or whose version the Kyma pins.
+func (k *Kyma) ModuleChannelOrDefault(name string) string {
 	if module := k.Module(name); module != nil && module.Channel != "" {
 		return module.Channel
 	}
@@ -487,11 +487,11 @@ func (k *Kyma) MayDeleteCustomResources(module string) bool {
 	return false
 }
 
-// IsBeta reports whether the Kyma may have modules that are marked as beta.
-func (k *Kyma) IsBeta() bool { return k != nil && labelIsTrue(k.Labels, LabelBeta) }
+// AllowsBeta reports whether the Kyma may have modules that are marked as beta.
+func (k *Kyma) AllowsBeta() bool { return k != nil && labelIsTrue(k.Labels, LabelBeta) }
 
-// IsInternal reports whether the Kyma may have modules that are marked as internal.
-func (k *Kyma) IsInternal() bool { return k != nil && labelIsTrue(k.Labels, LabelInternal) }
+// AllowsInternal reports whether the Kyma may have modules that are marked as internal.
+func (k *Kyma) AllowsInternal() bool { return k != nil && labelIsTrue(k.Labels, LabelInternal) }
 
 // SkipsReconciliation reports whether the Kyma has the label that excludes it from reconciliation. The label is
 // LabelSkipReconciliation; its value "true" may be in upper or lower case.
@@ -510,8 +510,8 @@ func (m *Module) Policy() CustomResourcePolicy {
 	return m.CustomResourcePolicy
 }
 
-// IsSettled reports whether the module is Ready or Unmanaged.
-func (m *ModuleStatus) IsSettled() bool {
+// IsReadyOrUnmanaged reports whether the module is Ready or Unmanaged.
+func (m *ModuleStatus) IsReadyOrUnmanaged() bool {
 	return m != nil && (m.State == StateReady || m.State == StateUnmanaged)
 }
 

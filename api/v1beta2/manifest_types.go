@@ -361,9 +361,9 @@ func (m *Manifest) HasRuntimeInventory() bool {
 		len(m.Status.Synced) == 0)
 }
 
-// Target returns the cluster of the objects of the Manifest: the cluster on which they were installed, or the cluster
-// in spec if nothing was installed yet.
-func (m *Manifest) Target() Target {
+// EffectiveTarget returns the cluster of the objects of the Manifest: the cluster on which they were installed, or the
+// cluster in spec if nothing was installed yet.
+func (m *Manifest) EffectiveTarget() Target {
 	if s := &m.Status; s.Target == TargetControlPlane || s.AppliedDigest == "" && len(s.Synced) == 0 &&
 		m.Spec.Target == TargetControlPlane {
 		return TargetControlPlane

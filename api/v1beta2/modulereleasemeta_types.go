@@ -371,9 +371,9 @@ func (m *ModuleReleaseMeta) ChannelVersion(channel string) (version string, foun
 	return "", false
 }
 
-// Target returns the version that the spec assigns to a channel. For the channel MandatoryChannel, Target returns the
-// version of the mandatory module. If the spec assigns no version, the result "found" is false.
-func (m *ModuleReleaseMeta) Target(channel string) (version string, found bool) {
+// SpecVersion returns the version that the spec assigns to a channel. For the channel MandatoryChannel, SpecVersion
+// returns the version of the mandatory module. If the spec assigns no version, the result "found" is false.
+func (m *ModuleReleaseMeta) SpecVersion(channel string) (version string, found bool) {
 	if m.IsMandatory() {
 		return m.Spec.Mandatory.Version, channel == MandatoryChannel
 	}
@@ -383,7 +383,7 @@ func (m *ModuleReleaseMeta) Target(channel string) (version string, found bool) 
 // Current returns the version that a channel is to reach in the fleet: the version in spec, or the proven version if
 // the one in spec was taken back after a halt. If there is neither of the two versions, the result "found" is false.
 func (m *ModuleReleaseMeta) Current(channel string) (version string, found bool) {
-	version, found = m.Target(channel)
+	version, found = m.SpecVersion(channel)
 	if s := m.ChannelStatus(channel); s != nil && s.TakenBack != "" && s.TakenBack == version && s.Version != "" {
 		return s.Version, found
 	}

@@ -257,13 +257,13 @@ type RolloutResumption struct {
 	Reason string `json:"reason"`
 }
 
-// TakesBack reports whether runtimes are taken back to the former version when the rollout is halted.
-func (s *ModuleRolloutSpec) TakesBack() bool {
-	return !s.IsBack() && (s.OnHalt == HaltTakeBack || s.OnHalt == HaltTakeBackFailed)
+// TakesBackOnHalt reports whether runtimes are taken back to the former version when the rollout is halted.
+func (s *ModuleRolloutSpec) TakesBackOnHalt() bool {
+	return !s.IsRollback() && (s.OnHalt == HaltTakeBack || s.OnHalt == HaltTakeBackFailed)
 }
 
-// IsBack reports whether the rollout takes runtimes back to a lower version.
-func (s *ModuleRolloutSpec) IsBack() bool { return s.Direction == RolloutBack }
+// IsRollback reports whether the rollout takes runtimes back to a lower version.
+func (s *ModuleRolloutSpec) IsRollback() bool { return s.Direction == RolloutBack }
 
 // RolloutPhase is the phase of a rollout.
 type RolloutPhase string

@@ -261,13 +261,14 @@ type ModuleTemplateList struct {
 // ModuleTemplateName returns the name of the ModuleTemplate of a version: module, dash, version.
 func ModuleTemplateName(module, version string) string { return module + "-" + version }
 
-// IsBeta reports whether only Kymas that are marked as beta may have this version.
+// AllowsBeta reports whether only Kymas that are marked as beta may have this version.
 func (t *ModuleTemplate) IsBeta() bool { return t != nil && labelIsTrue(t.Labels, LabelBeta) }
 
-// IsInternal reports whether only Kymas that are marked as internal may have this version.
+// AllowsInternal reports whether only Kymas that are marked as internal may have this version.
 func (t *ModuleTemplate) IsInternal() bool { return t != nil && labelIsTrue(t.Labels, LabelInternal) }
 
-// IsClusterScoped reports whether the author of the module marked the default custom resource as cluster-scoped.
-func (t *ModuleTemplate) IsClusterScoped() bool {
+// HasClusterScopedDefaultCR reports whether the author of the module marked the default custom resource as
+// cluster-scoped.
+func (t *ModuleTemplate) HasClusterScopedDefaultCR() bool {
 	return t != nil && t.Annotations[AnnotationIsClusterScoped] == ValueTrue
 }

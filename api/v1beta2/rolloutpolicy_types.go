@@ -559,9 +559,9 @@ const AllNames = "*"
 // MandatoryChannel is used in place of the name of a channel for mandatory modules.
 const MandatoryChannel = "mandatory"
 
-// Matches returns how exactly the policy matches a module and channel: 0 if the policy does not match, 1 if it matches
-// by "*", and 2 if it matches by the name of the module.
-func (p *RolloutPolicy) Matches(module, channel string) int {
+// MatchPrecedence returns how exactly the policy matches a module and channel: 0 if the policy does not match, 1 if it
+// matches by "*", and 2 if it matches by the name of the module.
+func (p *RolloutPolicy) MatchPrecedence(module, channel string) int {
 	s := &p.Spec
 	if slices.Contains(s.Modules.Except, module) ||
 		len(s.Channels) > 0 && !slices.Contains(s.Channels, channel) && !slices.Contains(s.Channels, AllNames) {

@@ -88,17 +88,17 @@ func ParseSummary(text string) (modules []ModuleStatus, ok bool) {
 			return nil, false
 		}
 		if details != "" {
-			m.addDetails(details)
+			m.parseSummaryDetails(details)
 		}
 		modules = append(modules, m)
 	}
 	return modules, true
 }
 
-// addDetails sets the channel, the state and the reason of a module from the words that the summary has in parentheses
-// after the version.
-func (m *ModuleStatus) addDetails(words string) {
-	for word := range strings.SplitSeq(words, ", ") {
+// parseSummaryDetails sets the channel, the state and the reason of a module from the words that the summary has in
+// parentheses after the version.
+func (m *ModuleStatus) parseSummaryDetails(text string) {
+	for word := range strings.SplitSeq(text, ", ") {
 		switch state := State(word); {
 		case strings.ToLower(word) == word:
 			m.Channel = word

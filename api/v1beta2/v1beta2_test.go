@@ -325,8 +325,9 @@ func TestKyma(t *testing.T) {
 	for name := range want {
 		request, status := kyma.Module(name), kyma.ModuleStatus(name)
 		got[name] = facts{
-			Channel: kyma.ModuleChannel(name), None: none.ModuleChannel(name), Empty: (&Kyma{}).ModuleChannel(name),
-			Managed: request.IsManaged(), Settled: status.IsSettled(), Policy: request.Policy(),
+			Channel: kyma.ModuleChannelOrDefault(name), None: none.ModuleChannelOrDefault(name),
+			Empty:   (&Kyma{}).ModuleChannelOrDefault(name),
+			Managed: request.IsManaged(), Settled: status.IsReadyOrUnmanaged(), Policy: request.Policy(),
 			Requested: request != nil, Known: status != nil,
 		}
 	}
@@ -351,11 +352,11 @@ func TestMarks(t *testing.T) {
 		zero  bool // answer for a nil object
 		exact bool
 	}{
-		"KymaBeta": {LabelBeta, func(m metav1.ObjectMeta) bool { return (&Kyma{ObjectMeta: m}).IsBeta() },
-			(*Kyma)(nil).IsBeta(), false},
+		"KymaBeta": {LabelBeta, func(m metav1.ObjectMeta) bool { return (&Kyma{ObjectMeta: m}).AllowsBeta() },
+			(*Kyma)(nil).AllowsBeta(), false},
 		"KymaInternal": {LabelInternal, func(m metav1.ObjectMeta) bool {
-			return (&Kyma{ObjectMeta: m}).IsInternal()
-		}, (*Kyma)(nil).IsInternal(), false},
+			return (&Kyma{ObjectMeta: m}).AllowsInternal()
+		}, (*Kyma)(nil).AllowsInternal(), false},
 		"KymaSkip": {LabelSkipReconciliation,
 			func(m metav1.ObjectMeta) bool { return (&Kyma{ObjectMeta: m}).SkipsReconciliation() },
 			(*Kyma)(nil).SkipsReconciliation(), false},
@@ -366,8 +367,8 @@ func TestMarks(t *testing.T) {
 			return (&ModuleTemplate{ObjectMeta: m}).IsInternal()
 		}, (*ModuleTemplate)(nil).IsInternal(), false},
 		"TemplateScope": {AnnotationIsClusterScoped,
-			func(m metav1.ObjectMeta) bool { return (&ModuleTemplate{ObjectMeta: m}).IsClusterScoped() },
-			(*ModuleTemplate)(nil).IsClusterScoped(), true},
+			func(m metav1.ObjectMeta) bool { return (&ModuleTemplate{ObjectMeta: m}).HasClusterScopedDefaultCR() },
+			(*ModuleTemplate)(nil).HasClusterScopedDefaultCR(), true},
 		"ManifestSkip": {LabelSkipReconciliation, func(
 			m metav1.ObjectMeta) bool {
 			return (&Manifest{ObjectMeta: m}).SkipsReconciliation()

@@ -15,6 +15,6 @@ import (
 )
 
 func main() {
-	ctx := render.WithRunner(signals.SetupSignalHandler(), process.Main())
+	ctx := render.WithRunner(signals.SetupSignalHandler(), process.RunnerOrServe())
 	os.Exit(cli.Run(ctx, config.NewKlm(), os.Args, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

@@ -51,7 +51,7 @@ func (m *image) addPlatform(platform, file string) error {
 	m.index = mutate.AppendManifests(m.index, mutate.IndexAddendum{Add: one, Descriptor: v1.Descriptor{
 		MediaType: types.OCIManifestSchema1, Platform: &v1.Platform{OS: system, Architecture: architecture},
 	}})
-	bill, err := newBill(m.name, platform, file, one)
+	bill, err := newSBOM(m.name, platform, file, one)
 	if err != nil {
 		return err
 	}
@@ -170,9 +170,9 @@ func rootCertificates() []byte {
 	return text.Bytes()
 }
 
-// writeLayout writes an OCI layout with these images and their bills of materials to a folder. If the folder has
-// another OCI layout, writeLayout replaces it; if it has any other content, writeLayout returns an error.
-func writeLayout(folder string, images []*image) error {
+// replaceLayout writes an OCI layout with these images and their bills of materials to a folder. If the folder has
+// another OCI layout, replaceLayout replaces it; if it has any other content, replaceLayout returns an error.
+func replaceLayout(folder string, images []*image) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("reading the folder of the layout: %w", err)

@@ -200,7 +200,7 @@ func TestDescribe(t *testing.T) {
 		},
 	}
 	var got []string
-	for _, c := range describe("program", "linux/amd64", info, [32]byte{1}).Packages {
+	for _, c := range spdxDocument("program", "linux/amd64", info, [32]byte{1}).Packages {
 		line := c.ExternalRefs[0].Locator
 		for _, sum := range c.Checksums {
 			line += " " + sum.Value[:4]

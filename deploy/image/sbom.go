@@ -23,8 +23,8 @@ import (
 // spdxType is the media type of a bill of materials.
 const spdxType types.MediaType = "application/spdx+json"
 
-// newBill creates the bill of materials of a program, as an artefact that refers to the image of the program.
-func newBill(name, platform, file string, of v1.Image) (v1.Image, error) {
+// newSBOM creates the bill of materials of a program, as an artefact that refers to the image of the program.
+func newSBOM(name, platform, file string, of v1.Image) (v1.Image, error) {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("reading the build information of the program: %w", err)
@@ -33,7 +33,7 @@ func newBill(name, platform, file string, of v1.Image) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.MarshalIndent(describe(name, platform, info, sha256.Sum256(data)), "", " ")
+	text, err := json.MarshalIndent(spdxDocument(name, platform, info, sha256.Sum256(data)), "", " ")
 	if err != nil {
 		return nil, fmt.Errorf("encoding the bill of materials: %w", err)
 	}
@@ -100,22 +100,22 @@ type relationship struct {
 	Related string `json:"relatedSpdxElement"`
 }
 
-// describe returns a document with the program, its modules, and Go's standard library.
-func describe(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byte) document {
+// spdxDocument returns a document with the program, its modules, and Go's standard library.
+func spdxDocument(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byte) document {
 	digest := hex.EncodeToString(sum[:])
 	d := document{
 		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: "SPDXRef-DOCUMENT", Name: name + " for " + platform,
 		DocumentNamespace: "https://" + info.Main.Path + "/sbom/" + name + "/" + digest,
 		CreationInfo:      creation{epoch.Format(time.RFC3339), []string{"Organization: kyma-fleet"}},
 	}
-	main := newComponent("Program", info.Main.Path, "")
+	main := newSPDXPackage("Program", info.Main.Path, "")
 	main.Checksums = []checksum{{"SHA256", digest}}
-	d.Packages = append(d.Packages, main, newComponent("Go", "stdlib", strings.TrimPrefix(info.GoVersion, "go")))
+	d.Packages = append(d.Packages, main, newSPDXPackage("Go", "stdlib", strings.TrimPrefix(info.GoVersion, "go")))
 	for n, dep := range info.Deps {
 		if dep.Replace != nil {
 			dep = dep.Replace
 		}
-		c := newComponent(fmt.Sprintf("Module-%d", n), dep.Path, dep.Version)
+		c := newSPDXPackage(fmt.Sprintf("Module-%d", n), dep.Path, dep.Version)
 		if raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(dep.Sum, "h1:")); err == nil &&
 			len(raw) == sha256.Size {
 			// The checksum of a Go module is the one in go.sum: it covers the list of the files of the Go module with
@@ -131,8 +131,8 @@ func describe(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byt
 	return d
 }
 
-// newComponent returns a component for a Go module.
-func newComponent(id, path, version string) component {
+// newSPDXPackage returns a component for a Go module.
+func newSPDXPackage(id, path, version string) component {
 	locator := "pkg:golang/" + path
 	if version != "" {
 		locator += "@" + version

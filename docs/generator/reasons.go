@@ -59,9 +59,9 @@ func splitRemedy(doc string) (means, do string) {
 	return means, do
 }
 
-// remedies returns a Go file with the remedy of each reason of a blocker. If the message of a blocker contains no
+// remediesSource returns a Go file with the remedy of each reason of a blocker. If the message of a blocker contains no
 // remedy, klm why prints the remedy from this file.
-func remedies(root string) (string, error) {
+func remediesSource(root string) (string, error) {
 	sections, err := constants(apiFile(root, "reasons.go"))
 	if err != nil {
 		return "", err

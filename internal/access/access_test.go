@@ -132,7 +132,7 @@ func TestLost(t *testing.T) {
 		"SomeObjects": {"a right for one object is not one for all", rights(t, "get  configmaps one"), none, nil},
 	}
 	for name, c := range cases {
-		if diff := cmp.Diff(c.want, Lost(c.before, c.now, resources)); diff != "" {
+		if diff := cmp.Diff(c.want, DescribeLostRights(c.before, c.now, resources)); diff != "" {
 			t.Errorf("%s: %s: (-want +got)\n%s", name, c.reason, diff)
 		}
 	}
@@ -140,7 +140,7 @@ func TestLost(t *testing.T) {
 	for _, r := range "abcdefgh" {
 		many = append(many, schema.GroupResource{Resource: string(r)})
 	}
-	if got := Lost(all, none, many); len(got) != maxLostTexts+1 || got[maxLostTexts] != "and 3 more" {
+	if got := DescribeLostRights(all, none, many); len(got) != maxLostTexts+1 || got[maxLostTexts] != "and 3 more" {
 		t.Errorf("many resources: %q", got)
 	}
 }
@@ -196,11 +196,11 @@ func FuzzParseRights(f *testing.F) {
 		if len(r.rules.Value()) > maxRightsBytes {
 			t.Errorf("%d bytes", len(r.rules.Value()))
 		}
-		Lost(r, Rights{}, resources)
+		DescribeLostRights(r, Rights{}, resources)
 	})
 }
 
-// TestCondition has one case for each row of the table at Condition.
+// TestCondition has one case for each row of the table at UnhealthyCondition.
 func TestCondition(t *testing.T) {
 	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 	saved := func(reason string) *metav1.Condition {
@@ -236,7 +236,7 @@ func TestCondition(t *testing.T) {
 	for name, c := range cases {
 		c.f.Secret, c.f.Resources = "a", resources
 		got := ""
-		if is := Condition(c.saved, c.f, now); is != nil {
+		if is := UnhealthyCondition(c.saved, c.f, now); is != nil {
 			got = is.Reason + " " + is.Message
 		}
 		if got != c.want {

@@ -124,10 +124,10 @@ func (r Rights) MayWatch(of schema.GroupResource) bool {
 	return r.IsKnown() && !slices.ContainsFunc(watchVerbs, func(verb string) bool { return !r.allows(verb, of) })
 }
 
-// Lost returns messages about the lost rights for the given resources: the rights that are in the parameter "before"
-// and not in the parameter "now". If the rights in one of these two parameters are not known, Lost returns nothing. The
-// messages are sorted, and their number is limited.
-func Lost(before, now Rights, resources []schema.GroupResource) []string {
+// DescribeLostRights returns messages about the lost rights for the given resources: the rights that are in the
+// parameter "before" and not in the parameter "now". If the rights in one of these two parameters are not known,
+// DescribeLostRights returns nothing. The messages are sorted, and their number is limited.
+func DescribeLostRights(before, now Rights, resources []schema.GroupResource) []string {
 	if before == now || !before.IsKnown() || !now.IsKnown() {
 		return nil
 	}

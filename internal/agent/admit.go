@@ -94,8 +94,9 @@ func (v *review) decide() verdict {
 	return report
 }
 
-// subject returns the object that the AdmissionReview is about; if the operation is DELETE, it is the old object.
-func (v *review) subject() *admitted {
+// reviewedObject returns the object that the AdmissionReview is about; if the operation is DELETE, it is the old
+// object.
+func (v *review) reviewedObject() *admitted {
 	if v.Request.Operation == "DELETE" {
 		return &v.Request.OldObject
 	}
@@ -151,7 +152,7 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"response": map[string]any{
 			"uid": v.Request.UID, "allowed": true,
 			"status": map[string]any{"metadata": map[string]any{}, "status": metav1.StatusSuccess,
-				"message": a.queueEvent(manager, &v)},
+				"message": a.queueEventIfChanged(manager, &v)},
 		},
 	}
 	_ = json.NewEncoder(w).Encode(answer) // if the caller has disconnected, the answer is not needed
@@ -163,10 +164,11 @@ type admission struct {
 	metrics *metrics
 }
 
-// queueEvent queues an event about the object of a webhook call. If the method decide does not return the constant
-// report, queueEvent queues no event. queueEvent returns the message for the answer to the API server.
-func (a *admission) queueEvent(manager string, v *review) string {
-	object := v.subject()
+// queueEventIfChanged queues an event about the object of a webhook call. If the method decide does not return the
+// constant report, queueEventIfChanged queues no event. queueEventIfChanged returns the message for the answer to the
+// API server.
+func (a *admission) queueEventIfChanged(manager string, v *review) (message string) {
+	object := v.reviewedObject()
 	name := protocol.Name{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}
 	switch v.decide() {
 	case wrongOperation:

@@ -121,7 +121,7 @@ type Agent struct {
 
 // New returns an Agent. New sends no request.
 func New(o Options) (*Agent, error) {
-	if err := o.setDefaults(); err != nil {
+	if err := o.validateAndSetDefaults(); err != nil {
 		return nil, fmt.Errorf("making an agent: %w", err)
 	}
 	cfg := metadata.ConfigFor(o.Config)
@@ -143,7 +143,7 @@ func New(o Options) (*Agent, error) {
 	a.problems.changed = a.triggerHeartbeat
 	a.queue = outbox.New(newBootID(), o.MaxPendingEvents, a.metrics.outbox)
 	a.metrics.registerPending(a.queue.Size)
-	a.poster = outbox.NewPoster(o.Address, o.Contract, o.Log, a.metrics.outbox, a.queue.ListenerAnswered)
+	a.poster = outbox.NewPoster(o.Address, o.Contract, o.Log, a.metrics.outbox, a.queue.RedeliverIfNewListener)
 	a.identity = &identity{ca: o.CA, certificate: o.Certificate, key: o.Key, log: o.Log, problems: a.problems}
 	a.admission = &admission{add: a.queue.Add, metrics: a.metrics}
 	a.streams = &streams{
@@ -156,16 +156,16 @@ func New(o Options) (*Agent, error) {
 	a.configMap = &objectWatch[configMap]{client: raw, resource: "configmaps",
 		name: o.Watchlist, timeout: o.WatchTimeout, failed: a.reportWatchlistError}
 	a.secret = &objectWatch[metav1.PartialObjectMetadata]{client: raw, resource: "secrets", metadata: true,
-		name: o.Secret, timeout: o.WatchTimeout, changed: a.applySecret,
+		name: o.Secret, timeout: o.WatchTimeout, changed: a.reportMissingSecret,
 		failed: func(err error) { // no problem of the agent: the Role of an older manager lacks this right
 			a.o.Log.V(1).Info("watching the Secret of the certificate", "error", fmt.Sprint(err))
 		}}
 	return a, nil
 }
 
-// setDefaults sets the defaults of missing options. If an option without a default is missing, or an option is invalid,
-// the error names the option.
-func (o *Options) setDefaults() error {
+// validateAndSetDefaults sets the defaults of missing options. If an option without a default is missing, or an option
+// is invalid, the error names the option.
+func (o *Options) validateAndSetDefaults() error {
 	if o.Config == nil {
 		return errors.New("Options.Config is missing")
 	}
@@ -238,7 +238,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.configMap.run(ctx) })
 	wg.Go(func() { a.secret.run(ctx) })
 	states := &outbox.States{Client: a.configMap.client, Watchlist: a.watchlist.Load}
-	a.queue.Run(ctx, states.Deliver(a.poster))
+	a.queue.Run(ctx, states.DelivererWithStates(a.poster))
 	cancel(nil)
 	wg.Wait()
 	a.streams.wg.Wait()

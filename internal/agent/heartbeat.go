@@ -60,7 +60,7 @@ func (a *Agent) sendHeartbeats(ctx context.Context) {
 }
 
 // sendHeartbeat sends one heartbeat. sendHeartbeat returns true if the usual interval applies until the next heartbeat.
-func (a *Agent) sendHeartbeat(ctx context.Context) bool {
+func (a *Agent) sendHeartbeat(ctx context.Context) (keepsUsualInterval bool) {
 	sequence, pending, lost := a.queue.State(protocol.ManagerName)
 	h := protocol.Heartbeat{
 		BootID: a.queue.BootID(), Version: a.o.Version, Sequence: sequence, Pending: pending, EventsLost: lost > 0,
@@ -77,25 +77,25 @@ func (a *Agent) sendHeartbeat(ctx context.Context) bool {
 	answer, err := a.poster.Post(ctx, protocol.ManagerName, "heartbeat", body)
 	switch {
 	case err != nil:
-		a.recordReached(textWithoutURL(err))
+		a.recordListenerProblem(textWithoutURL(err))
 		return false
 	case answer.Status == http.StatusOK:
-		a.recordReached("")
+		a.recordListenerProblem("")
 		a.requested.Store(int64(answer.NextHeartbeat))
 		a.queue.HeartbeatDelivered(protocol.ManagerName, lost)
 		return true
 	case answer.Status == http.StatusNotFound: // the listener of the Kyma project has no heartbeats
-		a.recordReached("")
+		a.recordListenerProblem("")
 		return true
 	}
-	a.recordReached(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.Status))
+	a.recordListenerProblem(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.Status))
 	a.requested.Store(0) // the listener did not record the heartbeat: do not wait for a long interval
 	return answer.RetryAfter > 0
 }
 
-// recordReached records in the log and the metrics whether the listener can be reached. problem is "" if the listener
-// can be reached. Only changes are logged.
-func (a *Agent) recordReached(problem string) {
+// recordListenerProblem records in the log and the metrics whether the listener can be reached. problem is "" if the
+// listener can be reached. Only changes are logged.
+func (a *Agent) recordListenerProblem(problem string) {
 	reached := problem == ""
 	a.metrics.setReached(reached)
 	if former := a.reached.Swap(&reached); former != nil && *former == reached {

@@ -103,14 +103,14 @@ type difference struct {
 
 // compare returns the difference between two records of the same object. The parameter hasStatus is false if the kind
 // has no status subresource. Without a status subresource, every change may be a change of the spec and of the status.
-// The parameter missed is true if the object may have changed several times since the first record.
-func compare(before, after record, hasStatus, missed bool) difference {
+// The parameter mayHaveMissedChanges is true if the object may have changed several times since the first record.
+func compare(before, after record, hasStatus, mayHaveMissedChanges bool) difference {
 	switch {
 	case before.uid != after.uid:
 		return difference{true, true}
 	case before.version == after.version:
 		return difference{}
-	case missed || !hasStatus || after.generation == 0:
+	case mayHaveMissedChanges || !hasStatus || after.generation == 0:
 		return difference{true, true}
 	}
 	spec := before.generation != after.generation || before.labels != after.labels

@@ -79,7 +79,7 @@ func (s *stream) run(ctx context.Context) {
 		Source: watch.ClientSource(s.listPage, s.openWatch), Query: query, ListSlots: s.listSlots,
 		PageSize: pageSize, MaxPages: maxListPages, MaxObjects: maxListPages * pageSize, WatchTimeout: s.timeout,
 		MinDelay: outbox.MinRetryDelay, MaxDelay: maxRetryDelay, HealthyAfter: s.problemDelay, Retry: s.retry,
-		Page: s.addPage, Listed: s.endList, Event: s.receive, Failed: s.reportFailure,
+		Page: s.addPage, Listed: s.finishListAndReport, Event: s.receive, Failed: s.reportFailure,
 		Opened: s.recordOpened, Closed: s.metrics.watches.Dec,
 	})
 }
@@ -106,7 +106,7 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
 	case apierrors.IsNotFound(err):
-		if delay := s.delayAfter(s.problemDelay, s.removalDelay); time.Since(since) >= delay {
+		if delay := s.failureDelay(s.problemDelay, s.removalDelay); time.Since(since) >= delay {
 			s.problems.set(s.problemKey(), s.name()+" does not exist in the runtime")
 		}
 		s.reportRemovedResource()
@@ -119,15 +119,15 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	return nil
 }
 
-// delayAfter returns how long a failure has to last before it is reported as a problem. delayAfter returns the
-// parameter "watched" if the resource was watched before, and the parameter "first" otherwise.
-func (s *stream) delayAfter(first, watched time.Duration) time.Duration {
+// failureDelay returns how long a failure has to last before it is reported as a problem. failureDelay returns the
+// parameter "ifWatched" if the resource was watched before, and the parameter "ifNeverWatched" otherwise.
+func (s *stream) failureDelay(ifNeverWatched, ifWatched time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.announced {
-		return watched
+		return ifWatched
 	}
-	return first
+	return ifNeverWatched
 }
 
 // reportRemovedResource is called when the CRD of a resource was deleted. It reports once to each target that any
@@ -138,7 +138,7 @@ func (s *stream) reportRemovedResource() {
 	defer s.mu.Unlock()
 	if len(s.known) > 0 && !s.outdated {
 		s.outdated = true
-		s.announceLocked(s.targets, s.known, nil, !s.partial)
+		s.reportAllMayHaveChangedLocked(s.targets, s.known, nil, !s.partial)
 	}
 	s.served = nil
 }
@@ -226,9 +226,9 @@ func (s *stream) beginList() {
 	}
 }
 
-// endList is called at the end of a list. After the first list, endList reports the start of the watch. After later
-// lists, endList reports which objects have changed.
-func (s *stream) endList(complete bool) {
+// finishListAndReport is called at the end of a list. After the first list, finishListAndReport reports the start of
+// the watch. After later lists, finishListAndReport reports which objects have changed.
+func (s *stream) finishListAndReport(complete bool) {
 	l := s.listing
 	s.listing = listing{}
 	l.partial = l.partial || !complete
@@ -237,7 +237,7 @@ func (s *stream) endList(complete bool) {
 	defer s.mu.Unlock()
 	switch {
 	case !s.announced || l.partial || s.partial || len(l.changed) > s.queue.Limit()/2:
-		s.announceLocked(s.targets, l.fresh, &l.objects, !l.partial)
+		s.reportAllMayHaveChangedLocked(s.targets, l.fresh, &l.objects, !l.partial)
 	default:
 		for _, name := range l.changed {
 			key := name.Namespace + "/" + name.Name
@@ -346,16 +346,17 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 	}
 }
 
-// announceLocked reports to each target that any object of the resource may have changed. The lifecycle manager gets
-// one event, which contains the metadata of all objects (the parameter "objects") if there is room for this metadata.
-// The managers of Watchers support only events about single objects: if "complete" is true, each of them gets one event
-// for each object in "records". The caller of announceLocked must hold mu.
-func (s *stream) announceLocked(targets []target, records map[string]record, objects *introduction, complete bool) {
+// reportAllMayHaveChangedLocked reports to each target that any object of the resource may have changed. The lifecycle
+// manager gets one event, which contains the metadata of all objects (the parameter "objects") if there is room for
+// this metadata. The managers of Watchers support only events about single objects: if "complete" is true, each of them
+// gets one event for each object in "records". The caller of reportAllMayHaveChangedLocked must hold mu.
+func (s *stream) reportAllMayHaveChangedLocked(targets []target, records map[string]record, objects *introduction,
+	complete bool) {
 	var done []addressee
 	for _, t := range targets {
 		to := s.addresseeLocked(t)
 		if complete && to.manager != protocol.ManagerName {
-			s.introduceLocked(t, to, records)
+			s.reportEachObjectLocked(t, to, records)
 			continue
 		}
 		if !slices.Contains(done, to) {
@@ -370,9 +371,9 @@ func (s *stream) announceLocked(targets []target, records map[string]record, obj
 	}
 }
 
-// introduceLocked queues one event for each object that the filter of a target matches. The caller of introduceLocked
-// must hold mu.
-func (s *stream) introduceLocked(t target, to addressee, records map[string]record) {
+// reportEachObjectLocked queues one event for each object that the filter of a target matches. The caller of
+// reportEachObjectLocked must hold mu.
+func (s *stream) reportEachObjectLocked(t target, to addressee, records map[string]record) {
 	for key, r := range records {
 		if r.matched&filterBit(t.filter) == 0 {
 			continue
@@ -417,9 +418,9 @@ func estimateMetadataSize(o *metav1.ObjectMeta) int {
 	return bytes
 }
 
-// setTargets replaces the targets of the stream (the receivers of its events), and does not interrupt the watch. Each
-// new target gets a report that the watch has started.
-func (s *stream) setTargets(targets []target) {
+// setTargetsAndReportToNew replaces the targets of the stream (the receivers of its events), and does not interrupt the
+// watch. Each new target gets a report that the watch has started.
+func (s *stream) setTargetsAndReportToNew(targets []target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	former := map[target]bool{}
@@ -439,7 +440,7 @@ func (s *stream) setTargets(targets []target) {
 			added = append(added, t)
 		}
 	}
-	s.announceLocked(added, s.known, nil, !s.partial)
+	s.reportAllMayHaveChangedLocked(added, s.known, nil, !s.partial)
 }
 
 // dropRecords subtracts the records of this stream from the number of records of all streams.

@@ -53,7 +53,7 @@ func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	stopped := map[versionedResource]<-chan struct{}{}
 	for r, stream := range s.running {
 		if p, stays := wanted[r]; stays && p.hasSameWatch(stream.plan) {
-			stream.setTargets(p.targets)
+			stream.setTargetsAndReportToNew(p.targets)
 			stream.retryNow()
 			delete(wanted, r)
 			continue

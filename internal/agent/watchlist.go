@@ -37,7 +37,7 @@ type objectWatch[T any] struct {
 func (w *objectWatch[T]) run(ctx context.Context) {
 	var listed *T
 	_ = watch.Run(ctx, watch.Options[T]{ // Run returns only when ctx ends
-		Source:       watch.JSONSource[T](w.get),
+		Source:       watch.JSONSource[T](w.openListOrWatch),
 		Query:        metav1.ListOptions{FieldSelector: "metadata.name=" + w.name.Name},
 		WatchTimeout: w.timeout, MinDelay: outbox.MinRetryDelay, MaxDelay: maxRetryDelay,
 		Page: func(items []T, first bool) {
@@ -69,8 +69,8 @@ func (w *objectWatch[T]) run(ctx context.Context) {
 	})
 }
 
-// get requests the objects of a namespace.
-func (w *objectWatch[T]) get(ctx context.Context, query url.Values) (io.ReadCloser, error) {
+// openListOrWatch requests the objects of a namespace.
+func (w *objectWatch[T]) openListOrWatch(ctx context.Context, query url.Values) (io.ReadCloser, error) {
 	accept := "application/json"
 	if w.metadata && query.Get("watch") != "" {
 		accept += ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -84,10 +84,10 @@ func (w *objectWatch[T]) get(ctx context.Context, query url.Values) (io.ReadClos
 	return request.Stream(ctx)
 }
 
-// applySecret records a problem while the Secret with the certificate does not exist. The files that are mounted from
-// the Secret remain when the Secret is deleted. The running agent does not need the Secret, but the next pod of the
-// agent cannot start without it. Heartbeats report the problem, so that somebody notices the missing Secret.
-func (a *Agent) applySecret(s *metav1.PartialObjectMetadata) {
+// reportMissingSecret records a problem while the Secret with the certificate does not exist. The files that are
+// mounted from the Secret remain when the Secret is deleted. The running agent does not need the Secret, but the next
+// pod of the agent cannot start without it. Heartbeats report the problem, so that somebody notices the missing Secret.
+func (a *Agent) reportMissingSecret(s *metav1.PartialObjectMetadata) {
 	text := ""
 	if s == nil {
 		text = fmt.Sprintf("Secret %s, which has the certificate of the agent, does not exist", a.o.Secret)

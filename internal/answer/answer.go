@@ -127,15 +127,15 @@ func (b *body) Read(p []byte) (int, error) {
 		b.releaseLarge() // the caller has received the large event, because it reads the next one
 	}
 	n, err := b.ReadCloser.Read(p)
-	if b.err = b.count(p[:n]); b.err != nil {
+	if b.err = b.countAndWait(p[:n]); b.err != nil {
 		return 0, b.err
 	}
 	return n, err
 }
 
-// count adds the cost of a part of an answer, in bytes of memory, to the cost of the whole answer. If the answer
-// becomes large while another answer is large, count waits until the other one is read.
-func (b *body) count(part []byte) error {
+// countAndWait adds the cost of a part of an answer, in bytes of memory, to the cost of the whole answer. If the answer
+// becomes large while another answer is large, countAndWait waits until the other one is read.
+func (b *body) countAndWait(part []byte) error {
 	for len(part) > 0 {
 		n, ended := b.document.scan(part)
 		part = part[n:]

@@ -100,8 +100,8 @@ func Inspect(ctx context.Context, s Source) (*Module, error) {
 	}
 	images, more := content.ImagesOf(m.Objects)
 	m.Images, m.Findings = images, append(m.Findings, more...)
-	m.ClusterScoped = m.isClusterScoped()
-	m.findSource(s.Commit)
+	m.ClusterScoped = m.hasClusterScopedDefaultCR()
+	m.setSourceCommit(s.Commit)
 	m.Template, err = m.encodeTemplate()
 	return m, err
 }
@@ -201,7 +201,7 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-func (m *Module) isClusterScoped() bool {
+func (m *Module) hasClusterScopedDefaultCR() bool {
 	if m.DefaultCR == nil {
 		return false
 	}
@@ -210,8 +210,8 @@ func (m *Module) isClusterScoped() bool {
 	return crd != nil && crd.Spec.Scope == apiextensionsv1.ClusterScoped
 }
 
-// findSource stores in the module from which commit of the source code it is built.
-func (m *Module) findSource(commit string) {
+// setSourceCommit stores in the module from which commit of the source code it is built.
+func (m *Module) setSourceCommit(commit string) {
 	if commit == "" {
 		found, err := commitOf(filepath.Dir(m.Config.file))
 		if err != nil {

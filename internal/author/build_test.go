@@ -148,7 +148,7 @@ metadata: {name: 'migrate-{{ randNumeric 3 }}', annotations: {helm.sh/hook: pre-
 	}
 	var got []string
 	for _, o := range m.Objects {
-		got = append(got, content.NameOf(o))
+		got = append(got, content.KindAndNameOf(o))
 	}
 	want := []string{"Namespace shop", "Secret shop/web", "ConfigMap kube-public/named", "ClusterRole web",
 		"Monitor shop/web"}
@@ -221,7 +221,7 @@ func TestOutputs(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "klm module render --template widget/templates/a.yaml") {
 		t.Errorf("got %v", err)
 	}
-	texts, err := Outputs(t.Context(), Source{File: config})
+	texts, err := TemplateOutputs(t.Context(), Source{File: config})
 	if err != nil || !strings.HasSuffix(texts["widget/templates/a.yaml"], "# 2\na: [\n") {
 		t.Errorf("got %q, %v", texts, err)
 	}

@@ -232,7 +232,7 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 			"init writes one")
 		return nil, r.findings, problemsOf(r.findings)
 	}
-	fields := r.variables()
+	fields := r.fieldPointers()
 	r.visitEntries(document.Content[0], func(key string, line int, value *yaml.Node) {
 		into, known := fields[key]
 		switch why, old := ObsoleteKeys[key]; {
@@ -250,8 +250,8 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	return r.Config, r.findings, problemsOf(r.findings)
 }
 
-// variables returns a map from each key of a config to a pointer to the variable that the key sets.
-func (r *configParser) variables() map[string]any {
+// fieldPointers returns a map from each key of a config to a pointer to the variable that the key sets.
+func (r *configParser) fieldPointers() map[string]any {
 	fields := map[string]any{}
 	config := reflect.ValueOf(r.Config).Elem()
 	for i := range config.NumField() {
@@ -438,8 +438,8 @@ var (
 func (r *configParser) validate() {
 	r.validateName()
 	r.validateVersion()
-	r.checkFile("manifest", r.Manifest, true)
-	r.checkFile("defaultCR", r.DefaultCR, false)
+	r.checkFileLocation("manifest", r.Manifest, true)
+	r.checkFileLocation("defaultCR", r.DefaultCR, false)
 	r.checkURL(r.lines["repository"], "repository", r.Repository)
 	r.checkURL(r.lines["documentation"], "documentation", r.Documentation)
 	if r.Scan && r.Team == "" {
@@ -524,15 +524,15 @@ func (r *configParser) validateVersion() {
 			r.Version)
 	case !versionForm.MatchString(r.Version):
 		r.addError(line, "version %q: a ModuleTemplate can have one pre-release identifier only, without dots: "+
-			"write %q", r.Version, plainVersion(r.Version))
+			"write %q", r.Version, suggestedVersion(r.Version))
 	case len(r.Version) > 32:
 		r.addError(line, "version %q is %d characters long: a ModuleTemplate can have 32", r.Version, len(r.Version))
 	}
 }
 
-// plainVersion changes a version so that it becomes valid in a ModuleTemplate. The message about an invalid version
-// suggests the version that plainVersion returns.
-func plainVersion(version string) string {
+// suggestedVersion changes a version so that it becomes valid in a ModuleTemplate. The message about an invalid version
+// suggests the version that suggestedVersion returns.
+func suggestedVersion(version string) string {
 	numbers, pre, _ := strings.Cut(version, "-")
 	pre = strings.ReplaceAll(pre, ".", "-")
 	if pre != "" && pre[0] >= '0' && pre[0] <= '9' {
@@ -541,8 +541,8 @@ func plainVersion(version string) string {
 	return numbers + "-" + pre
 }
 
-// checkFile validates the location of a file, which is a URL or a path relative to the config.
-func (r *configParser) checkFile(key, value string, required bool) {
+// checkFileLocation validates the location of a file, which is a URL or a path relative to the config.
+func (r *configParser) checkFileLocation(key, value string, required bool) {
 	line := r.lines[key]
 	switch {
 	case value == "" && required:

@@ -15,14 +15,14 @@ import (
 
 // WriteConstructor writes a component constructor in the format of modulectl to file. From this constructor, the OCM
 // command line (ocm add componentversions) makes the same component version as this package. Paths in the constructor
-// are relative to the folder of the constructor. The parameter template is the path of the ModuleTemplate. If content
-// comes from a URL or a folder, WriteConstructor writes this content as one file next to the constructor.
-func (m *Module) WriteConstructor(file, template string) error {
+// are relative to the folder of the constructor. The parameter templateFile is the path of the ModuleTemplate. If
+// content comes from a URL or a folder, WriteConstructor writes this content as one file next to the constructor.
+func (m *Module) WriteConstructor(file, templateFile string) error {
 	made, err := ocm.Pack(m.Archive())
 	if err != nil {
 		return err
 	}
-	text, err := made.Descriptor()
+	text, err := made.ComponentDescriptor()
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (m *Module) WriteConstructor(file, template string) error {
 				field{"access", r["access"]}))
 			continue
 		}
-		input, err := m.resourceInput(fmt.Sprint(r["name"]), file, template)
+		input, err := m.writeResourceInput(fmt.Sprint(r["name"]), file, templateFile)
 		if err != nil {
 			return err
 		}
@@ -66,12 +66,13 @@ func (m *Module) WriteConstructor(file, template string) error {
 	if text, err = encodeYAML(fields{{"components", []any{component}}}); err != nil {
 		return err
 	}
-	return writeBeside(file, text)
+	return writeConstructorFile(file, text)
 }
 
-// resourceInput returns the field input of a local resource in the constructor, which contains the path of the content.
-func (m *Module) resourceInput(resource, file, template string) (fields, error) {
-	path, text := template, m.Template
+// writeResourceInput returns the field input of a local resource in the constructor, which contains the path of the
+// content.
+func (m *Module) writeResourceInput(resource, constructorFile, templateFile string) (fields, error) {
+	path, text := templateFile, m.Template
 	switch resource {
 	case v1beta2.RawManifest:
 		path, text = m.Config.resolvePath(m.Config.Manifest), m.Manifest
@@ -80,12 +81,12 @@ func (m *Module) resourceInput(resource, file, template string) (fields, error) 
 	}
 	//nolint:gosec // the path is from the user's config
 	if there, err := os.ReadFile(path); err != nil || !bytes.Equal(there, text) {
-		path = strings.TrimSuffix(file, filepath.Ext(file)) + "-" + resource + ".yaml"
-		if err := writeBeside(path, text); err != nil {
+		path = strings.TrimSuffix(constructorFile, filepath.Ext(constructorFile)) + "-" + resource + ".yaml"
+		if err := writeConstructorFile(path, text); err != nil {
 			return nil, err
 		}
 	}
-	path, err := relativeTo(file, path)
+	path, err := relativeTo(constructorFile, path)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func relativeTo(file, path string) (string, error) {
 	return filepath.ToSlash(path), nil
 }
 
-func writeBeside(path string, text []byte) error {
+func writeConstructorFile(path string, text []byte) error {
 	if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // the archive may be readable for everybody
 		return fmt.Errorf("writing the component constructor: %w", err)
 	}

@@ -38,7 +38,7 @@ const (
 func (m *Module) Lint(previous *Module) []content.Finding {
 	all := slices.Clone(m.Findings)
 	for _, find := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects,
-		m.lintRuntimes, m.lintSizes} {
+		m.lintAgainstRuntimes, m.lintSizes} {
 		all = append(all, find()...)
 	}
 	all = append(all, check.Rights(m.Objects)...)
@@ -121,7 +121,7 @@ func (m *Module) lintDefaultCR() []content.Finding {
 				"themselves")}
 	}
 	gvk := m.DefaultCR.GroupVersionKind()
-	where := "default custom resource " + content.NameOf(m.DefaultCR)
+	where := "default custom resource " + content.KindAndNameOf(m.DefaultCR)
 	crd := check.CRDs(m.Objects)[gvk.Group+"/"+gvk.Kind]
 	if crd == nil {
 		return []content.Finding{content.NewFinding(content.Warning, where,
@@ -172,15 +172,15 @@ func (m *Module) lintManager() []content.Finding {
 			o.GetNamespace() != "" && o.GetNamespace() != w.Namespace {
 			continue
 		}
-		return m.lintVersion(o)
+		return m.lintWorkloadVersion(o)
 	}
 	return []content.Finding{content.NewFinding(content.Error, where,
 		fmt.Sprintf("manager: the manifest has no %s.%s %s: clients would look for it in vain", w.Kind.Kind, w.Group,
 			strings.TrimPrefix(w.Namespace+"/"+w.Name, "/")))}
 }
 
-// lintVersion checks that a workload states the version of the module in an image tag or a label.
-func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
+// lintWorkloadVersion checks that a workload states the version of the module in an image tag or a label.
+func (m *Module) lintWorkloadVersion(o *unstructured.Unstructured) []content.Finding {
 	if o.GetLabels()["app.kubernetes.io/version"] == m.Version {
 		return nil
 	}
@@ -194,7 +194,7 @@ func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
 		}
 		tags = append(tags, tag)
 	}
-	return []content.Finding{content.NewFinding(content.Warning, content.NameOf(o),
+	return []content.Finding{content.NewFinding(content.Warning, content.KindAndNameOf(o),
 		fmt.Sprintf("it does not say that it is version %s: its images have %s, and it has no label "+
 			"app.kubernetes.io/version", m.Version, strings.Join(tags, ", ")))}
 }
@@ -207,22 +207,22 @@ func (m *Module) lintObjects() []content.Finding {
 	for _, o := range m.Objects {
 		key := check.ID(o)
 		if first := seen[key]; first != nil && !reflect.DeepEqual(first.Object, o.Object) {
-			findings = append(findings, content.NewFinding(content.Error, content.NameOf(o),
+			findings = append(findings, content.NewFinding(content.Error, content.KindAndNameOf(o),
 				"it is in the manifest twice, with different content: keep one"))
 		}
 		seen[key] = o
 		if o.GetKind() == "Namespace" && (o.GetName() == "default" || strings.HasPrefix(o.GetName(), "kube-")) {
-			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
+			findings = append(findings, content.NewFinding(content.Warning, content.KindAndNameOf(o),
 				"this namespace belongs to Kubernetes: leave it out"))
 		}
 		if o.GetAnnotations()[apply.AnnotationPrune] == "keep" {
-			findings = append(findings, content.NewFinding(content.Info, content.NameOf(o),
+			findings = append(findings, content.NewFinding(content.Info, content.KindAndNameOf(o),
 				fmt.Sprintf("it stays in the runtime when the module is removed (annotation %s: keep; in a chart, "+
 					"helm.sh/resource-policy: keep)", apply.AnnotationPrune)))
 		}
 		gvk := o.GroupVersionKind()
 		if m.DefaultCR != nil && key == check.ID(m.DefaultCR) {
-			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
+			findings = append(findings, content.NewFinding(content.Warning, content.KindAndNameOf(o),
 				fmt.Sprintf("the default custom resource is in the manifest too, which undoes what users change in "+
 					"their %s: take it out", gvk.Kind)))
 		}
@@ -230,8 +230,8 @@ func (m *Module) lintObjects() []content.Finding {
 	return findings
 }
 
-// lintRuntimes reports the objects and fields that every runtime would refuse.
-func (m *Module) lintRuntimes() []content.Finding {
+// lintAgainstRuntimes reports the objects and fields that every runtime would refuse.
+func (m *Module) lintAgainstRuntimes() []content.Finding {
 	findings := check.Objects(m.Objects, v1beta2.RuntimeNamespace)
 	crds := check.CRDs(m.Objects)
 	for _, o := range m.Objects {
@@ -239,7 +239,7 @@ func (m *Module) lintRuntimes() []content.Finding {
 		crd := crds[gvk.Group+"/"+gvk.Kind]
 		if crd != nil && slices.ContainsFunc(crd.Spec.Versions,
 			func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == gvk.Version }) {
-			findings = append(findings, schemaFindings(crd, o, content.NameOf(o), content.Error)...)
+			findings = append(findings, schemaFindings(crd, o, content.KindAndNameOf(o), content.Error)...)
 		}
 	}
 	return findings
@@ -262,7 +262,7 @@ func (m *Module) lintSizes() []content.Finding {
 		if err != nil {
 			return append(findings, content.NewFinding(content.Error, where, err.Error()))
 		}
-		if text, err := made.Descriptor(); err == nil && len(text) > managerDescriptor {
+		if text, err := made.ComponentDescriptor(); err == nil && len(text) > managerDescriptor {
 			findings = append(findings, content.NewFinding(content.Error, where,
 				fmt.Sprintf("the component descriptor has %d bytes: the manager reads %d; it names %d images",
 					len(text), managerDescriptor, len(m.Images))))
@@ -270,7 +270,7 @@ func (m *Module) lintSizes() []content.Finding {
 	}
 	for _, o := range m.Objects {
 		if text, err := o.MarshalJSON(); err == nil && len(text) > maxObject { // YAML can have twice as many bytes
-			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
+			findings = append(findings, content.NewFinding(content.Warning, content.KindAndNameOf(o),
 				fmt.Sprintf("it has %d bytes as JSON: an API server takes about %d", len(text), maxObject)))
 		}
 	}

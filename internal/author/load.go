@@ -58,6 +58,6 @@ func loadModule(ctx context.Context, from *registry.Registry, name, version stri
 			return nil, err
 		}
 	}
-	m.ClusterScoped = m.isClusterScoped()
+	m.ClusterScoped = m.hasClusterScopedDefaultCR()
 	return m, nil
 }

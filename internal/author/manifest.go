@@ -52,9 +52,9 @@ func (m *Module) readManifest(ctx context.Context, root string) error {
 	return nil
 }
 
-// Outputs returns the output of each template of the module's chart, by path of the template, before the output is
-// decoded. If the manifest is not a chart, the result is empty.
-func Outputs(ctx context.Context, s Source) (map[string]string, error) {
+// TemplateOutputs returns the output of each template of the module's chart, by path of the template, before the output
+// is decoded. If the manifest is not a chart, the result is empty.
+func TemplateOutputs(ctx context.Context, s Source) (map[string]string, error) {
 	c, _, err := readConfig(s.File)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func Outputs(ctx context.Context, s Source) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.Outputs(ctx, settings)
+	return a.TemplateOutputs(ctx, settings)
 }
 
 // render returns the objects of a chart or a Kustomize directory, and one YAML file with these objects.
@@ -81,7 +81,7 @@ func (m *Module) render(ctx context.Context, root string) ([]*unstructured.Unstr
 		return nil, nil, explainOutput(a, err)
 	}
 	if a.Kind() == render.Chart {
-		addNamespaces(objects, settings.Namespace)
+		setMissingNamespaces(objects, settings.Namespace)
 	}
 	for _, l := range leftOut {
 		m.Findings = append(m.Findings, content.NewFinding(content.Warning, c.Where("manifest"), l))
@@ -118,7 +118,7 @@ func explainOutput(a *render.Artefact, err error) error {
 // manifest. For a chart, loadArtefact also returns the settings with which the chart is rendered.
 func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, error) {
 	var settings render.Settings
-	root, folder, err := c.rootOf(root)
+	root, folder, err := c.resolveRoot(root)
 	if err != nil {
 		return nil, settings, err
 	}
@@ -134,20 +134,20 @@ func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, e
 	return a, settings, err
 }
 
-// rootOf returns two paths for a module whose manifest is a Kustomize directory. The first path is the root: the
+// resolveRoot returns two paths for a module whose manifest is a Kustomize directory. The first path is the root: the
 // absolute path of the folder that contains all files to which the directory may refer. The second path is the
-// directory's path in the root. The root is the folder in the parameter "given" or, if that parameter is empty, the Git
-// repository that contains the config, or else the folder of the config. If the Kustomize directory is not inside this
-// folder, the directory itself is the root.
-func (c *Config) rootOf(given string) (root, folder string, err error) {
+// directory's path in the root. The root is the folder in the parameter "givenRoot" or, if that parameter is empty, the
+// Git repository that contains the config, or else the folder of the config. If the Kustomize directory is not inside
+// this folder, the directory itself is the root.
+func (c *Config) resolveRoot(givenRoot string) (root, manifestFolder string, err error) {
 	manifest, err := filepath.Abs(c.resolvePath(c.Manifest))
 	if err == nil {
-		root, err = filepath.Abs(cmp.Or(given, filepath.Dir(c.file)))
+		root, err = filepath.Abs(cmp.Or(givenRoot, filepath.Dir(c.file)))
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("finding the folder: %w", err)
 	}
-	if given == "" {
+	if givenRoot == "" {
 		for at := root; at != filepath.Dir(at); at = filepath.Dir(at) {
 			if _, err := os.Stat(filepath.Join(at, ".git")); err == nil {
 				root = at
@@ -155,12 +155,12 @@ func (c *Config) rootOf(given string) (root, folder string, err error) {
 			}
 		}
 	}
-	folder, err = filepath.Rel(root, manifest)
+	manifestFolder, err = filepath.Rel(root, manifest)
 	switch {
-	case err == nil && filepath.IsLocal(folder):
-		return root, filepath.ToSlash(folder), nil
-	case given != "":
-		return "", "", fmt.Errorf("it is not in the folder %s of --root: name a folder that contains it", given)
+	case err == nil && filepath.IsLocal(manifestFolder):
+		return root, filepath.ToSlash(manifestFolder), nil
+	case givenRoot != "":
+		return "", "", fmt.Errorf("it is not in the folder %s of --root: name a folder that contains it", givenRoot)
 	}
 	return manifest, ".", nil
 }
@@ -178,11 +178,11 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 	return s, nil
 }
 
-// addNamespaces sets the namespace of the release in all objects without a namespace, except objects of cluster-scoped
-// kinds, as Helm does when it installs a chart. If the scope of a kind is not known, the kind counts as namespaced. If
-// a kind that counts as namespaced is cluster-scoped in the cluster, the manager later removes metadata.namespace from
-// its objects.
-func addNamespaces(objects []*unstructured.Unstructured, namespace string) {
+// setMissingNamespaces sets the namespace of the release in all objects without a namespace, except objects of
+// cluster-scoped kinds, as Helm does when it installs a chart. If the scope of a kind is not known, the kind counts as
+// namespaced. If a kind that counts as namespaced is cluster-scoped in the cluster, the manager later removes
+// metadata.namespace from its objects.
+func setMissingNamespaces(objects []*unstructured.Unstructured, namespace string) {
 	crds := check.CRDs(objects)
 	for _, o := range objects {
 		kind := o.GroupVersionKind().GroupKind()

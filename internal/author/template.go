@@ -37,7 +37,7 @@ func (m *Module) encodeTemplate() ([]byte, error) {
 	spec := fields{
 		{"moduleName", c.ShortName()}, {"version", c.Version}, {"requiresDowntime", c.RequiresDowntime},
 		{"info", fields{{"repository", c.Repository}, {"documentation", c.Documentation}, {"icons",
-			linksAsJSON(c.Icons)}}},
+			linkFields(c.Icons)}}},
 	}
 	if len(c.AssociatedResources) > 0 {
 		var all []any
@@ -66,7 +66,7 @@ func (m *Module) encodeTemplate() ([]byte, error) {
 	}
 	spec = append(spec, field{"descriptor", fields{}})
 	if resources := m.resources(); len(resources) > 0 {
-		spec = append(spec, field{"resources", linksAsJSON(resources)})
+		spec = append(spec, field{"resources", linkFields(resources)})
 	}
 	return encodeYAML(fields{
 		{"apiVersion", v1beta2.GroupVersion.String()}, {"kind", v1beta2.KindModuleTemplate},
@@ -90,7 +90,7 @@ func (m *Module) resources() []Link {
 	return all
 }
 
-func linksAsJSON(all []Link) []any {
+func linkFields(all []Link) []any {
 	var list []any
 	for _, l := range all {
 		list = append(list, fields{{"name", l.Name}, {"link", l.Link}})
@@ -135,7 +135,7 @@ func nodeOf(o *unstructured.Unstructured) (*yaml.Node, error) {
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", content.NameOf(o), err)
+		return nil, fmt.Errorf("encoding %s: %w", content.KindAndNameOf(o), err)
 	}
 	return document.Content[0], nil
 }
@@ -146,7 +146,7 @@ func yamlOf(o *unstructured.Unstructured) ([]byte, error) {
 		data, err = k8syaml.JSONToYAML(data)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", content.NameOf(o), err)
+		return nil, fmt.Errorf("encoding %s: %w", content.KindAndNameOf(o), err)
 	}
 	return data, nil
 }

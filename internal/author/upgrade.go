@@ -106,7 +106,7 @@ func (m *Module) lintDowngrade(previous *Module) []content.Finding {
 			}
 		}
 	}
-	for _, f := range check.CompareCRDs(after, before) {
+	for _, f := range check.BreakingCRDChanges(after, before) {
 		if f.Level == content.Error {
 			add(content.Warning, f.Where, "%s", f.What)
 		}

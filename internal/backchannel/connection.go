@@ -139,9 +139,9 @@ func (d *connLimiter) markTrusted(c *conn) {
 	}
 }
 
-// admit records to which runtime a connection belongs. If the new connection is one too many for the runtime, admit
-// closes the oldest connection of the runtime.
-func (d *connLimiter) admit(c *conn, r *record) {
+// assignRuntime records to which runtime a connection belongs. If the new connection is one too many for the runtime,
+// admit closes the oldest connection of the runtime.
+func (d *connLimiter) assignRuntime(c *conn, r *record) {
 	if c.owner.Load() == r {
 		return
 	}
@@ -179,9 +179,9 @@ func connOf(r *http.Request) *conn {
 	return c
 }
 
-// isTrustedAddress reports whether a connection without TLS comes from one of the networks in ForwardedFrom. Without
+// trustForwardedFrom reports whether a connection without TLS comes from one of the networks in ForwardedFrom. Without
 // TLS, only a client in these networks may send the certificate of a runtime in the header X-Forwarded-Client-Cert.
-func (l *Listener) isTrustedAddress(c *conn) bool {
+func (l *Listener) trustForwardedFrom(c *conn) bool {
 	if !slices.ContainsFunc(l.forwardedFrom, func(p netip.Prefix) bool { return p.Contains(c.remote) }) {
 		return false
 	}

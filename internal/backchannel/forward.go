@@ -67,11 +67,11 @@ func (r *relay) close() {
 
 // reserveSlot reserves one of n places for concurrent requests to a manager, if a place is free. The caller must call
 // the result free at the end of its request.
-func (r *relay) reserveSlot(manager string, n int) (free func(), ok bool) {
+func (r *relay) reserveSlot(manager string, limit int) (free func(), ok bool) {
 	r.mu.Lock()
 	slots := r.slots[manager]
 	if slots == nil {
-		slots = make(chan struct{}, n)
+		slots = make(chan struct{}, limit)
 		r.slots[manager] = slots
 	}
 	r.mu.Unlock()

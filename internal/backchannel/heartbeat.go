@@ -114,7 +114,7 @@ func (b *tracker) lock(kyma string) *record {
 }
 
 // state returns the last heartbeat of a runtime, and whether the runtime counts as alive.
-func (b *tracker) state(kyma string) (State, bool) {
+func (b *tracker) state(kyma string) (s State, isAlive bool) {
 	b.mu.RLock()
 	r := b.records[kyma]
 	b.mu.RUnlock()
@@ -184,7 +184,7 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 	// process count as received, so that they are not reported as missed: either another replica has acknowledged them,
 	// or they are still on their way.
 	replaced := r.addBoot(sequenceLog{boot: boot, done: sequence})
-	notify := replaced && r.missed.isDue(time.Now())
+	notify := replaced && r.missed.takeTurn(time.Now())
 	b.setTimerLocked(r)
 	r.mu.Unlock()
 	if notify {
@@ -204,13 +204,13 @@ func (r *record) bootIndex(boot string) (index int, known bool) {
 
 // addBoot adds an agent process as the newest boot of the runtime. addBoot returns true if the agent process replaces
 // an older one, which may have ended before it sent all its events.
-func (r *record) addBoot(l sequenceLog) (replaced bool) {
-	replaced = len(r.boots) > 0
+func (r *record) addBoot(l sequenceLog) (hasOlder bool) {
+	hasOlder = len(r.boots) > 0
 	r.boots = slices.Insert(r.boots, 0, l)
 	if len(r.boots) > maxBoots {
 		r.boots = slices.Delete(r.boots, maxBoots, len(r.boots))
 	}
-	return replaced
+	return hasOlder
 }
 
 // recordHeartbeat records a heartbeat. The response asks the agent to send its next heartbeat after the delay "pace",
@@ -226,7 +226,7 @@ func (r *record) addBoot(l sequenceLog) (replaced bool) {
 //	6 not the newest; the boot of the state is alive as in row 2                        no: two agents would alternate
 func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.Heartbeat, pace time.Duration) {
 	now := time.Now()
-	h.Problem = text.Clip(h.Problem, maxProblemBytes)
+	h.Problem = text.ClipLine(h.Problem, maxProblemBytes)
 	r.mu.Lock()
 	missed, displayed := h.EventsLost, true
 	i, known := r.bootIndex(h.BootID)
@@ -249,8 +249,8 @@ func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.He
 	if displayed {
 		r.pace = pace
 	}
-	notifyMissed := missed && r.missed.isDue(now)
-	notifyChanged := changed && r.changed.isDue(now)
+	notifyMissed := missed && r.missed.takeTurn(now)
+	notifyChanged := changed && r.changed.takeTurn(now)
 	b.setTimerLocked(r)
 	r.mu.Unlock()
 	if notifyMissed {
@@ -305,7 +305,7 @@ func (b *tracker) watch(ctx context.Context) {
 	timer := time.NewTimer(recordRetention)
 	defer timer.Stop()
 	for {
-		r, wait := b.nextTimer(time.Now())
+		r, wait := b.popDueTimer(time.Now())
 		if r != nil {
 			b.checkRuntime(r)
 			continue
@@ -320,9 +320,9 @@ func (b *tracker) watch(ctx context.Context) {
 	}
 }
 
-// nextTimer removes the first timer if it has expired, and returns its record. If the first timer has not expired,
-// nextTimer returns the time until its expiry.
-func (b *tracker) nextTimer(now time.Time) (*record, time.Duration) {
+// popDueTimer removes the first timer if it has expired, and returns its record. If the first timer has not expired,
+// popDueTimer returns the time until its expiry.
+func (b *tracker) popDueTimer(now time.Time) (*record, time.Duration) {
 	b.timerMu.Lock()
 	defer b.timerMu.Unlock()
 	if len(b.timers) == 0 {
@@ -346,8 +346,8 @@ func (b *tracker) checkRuntime(r *record) {
 		countRuntime(false, 1)
 		b.setGaugeLocked(r, true)
 	}
-	notifyChanged := r.changed.pending && !r.changed.at.After(now) && r.changed.isDue(now)
-	notifyMissed := r.missed.pending && !r.missed.at.After(now) && r.missed.isDue(now)
+	notifyChanged := r.changed.pending && !r.changed.at.After(now) && r.changed.takeTurn(now)
+	notifyMissed := r.missed.pending && !r.missed.at.After(now) && r.missed.takeTurn(now)
 	old := r.isIdle(now)
 	if !old && !r.removed {
 		b.setTimerLocked(r)

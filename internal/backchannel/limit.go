@@ -46,9 +46,9 @@ type notification struct {
 	at      time.Time // time of the next attempt, if pending
 }
 
-// isDue reports whether the callback of the notification must be called now. If the callback must be called, isDue
-// takes a token. If the bucket has no token, the call stays pending.
-func (n *notification) isDue(now time.Time) bool {
+// takeTurn reports whether the callback of the notification must be called now. If the callback must be called,
+// takeTurn takes a token. If the bucket has no token, the call stays pending.
+func (n *notification) takeTurn(now time.Time) bool {
 	ok, wait := n.bucket.takeToken(notifications, now)
 	n.pending = !ok
 	n.at = now.Add(wait)

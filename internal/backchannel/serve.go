@@ -155,7 +155,7 @@ func (l *Listener) handleRequest(w http.ResponseWriter, r *http.Request) *refusa
 		rec.mu.Unlock()
 	}()
 	if c := connOf(r); !c.trusted.Load() {
-		l.connLimiter.admit(c, rec)
+		l.connLimiter.assignRuntime(c, rec)
 	}
 	body := bodies.Get().(*bytes.Buffer)
 	defer bodies.Put(body)

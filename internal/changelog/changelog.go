@@ -115,10 +115,10 @@ func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) [
 	return changed[max(0, len(changed)-Limit):]
 }
 
-// NextOfManifest returns the value of the field status.lastChange of a Manifest after this reconcile. The parameter
-// "installed" is the status of the Manifest before this reconcile, which has the installed version. The observed state
-// and spec are those of the Manifest m.
-func NextOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reason string,
+// LastChangeOfManifest returns the value of the field status.lastChange of a Manifest after this reconcile. The
+// parameter "installed" is the status of the Manifest before this reconcile, which has the installed version. The
+// observed state and spec are those of the Manifest m.
+func LastChangeOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus, reason string,
 	now time.Time) *v1beta2.ModuleChange {
 	if !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() || m.IsRestored() {
 		return m.Status.LastChange

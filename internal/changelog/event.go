@@ -78,7 +78,7 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 		if found := former[is.Name]; found != nil {
 			was = *found
 		}
-		for _, e := range eventsOfSteps(is, Last(was.History)) {
+		for _, e := range eventsOfSupersededChanges(is, Last(was.History)) {
 			all = append(all, *e)
 		}
 		if e := eventOf(is.Name, Last(was.History), Last(is.History), is.Message); e != nil {
@@ -95,10 +95,10 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 	return all
 }
 
-// eventsOfSteps returns the events about changes of a module after which another change has begun: the next version was
-// requested when the version of the change was Ready. former is the last change in the former status. A change that
-// began after former is not in the former status, because that status was saved before the change began.
-func eventsOfSteps(m *v1beta2.ModuleStatus, former *v1beta2.ModuleChange) (all []*Event) {
+// eventsOfSupersededChanges returns the events about changes of a module after which another change has begun: the next
+// version was requested when the version of the change was Ready. former is the last change in the former status. A
+// change that began after former is not in the former status, because that status was saved before the change began.
+func eventsOfSupersededChanges(m *v1beta2.ModuleStatus, former *v1beta2.ModuleChange) (all []*Event) {
 	if former == nil {
 		return nil
 	}

@@ -85,7 +85,7 @@ type Streams = console.Streams
 
 // Run runs the command line args, of which the first is the name of the program, and returns the exit code.
 func Run(ctx context.Context, c *config.Klm, args []string, s Streams) int {
-	name, isCompletion := nameOf(args[0])
+	name, isCompletion := programNameOf(args[0])
 	a := &console.App{Streams: s, Config: c, Name: name, Now: time.Now}
 	root := root(a)
 	if args = args[1:]; isCompletion {
@@ -105,10 +105,10 @@ func Run(ctx context.Context, c *config.Klm, args []string, s Streams) int {
 	return console.ExitCode(err)
 }
 
-// nameOf returns the name by which the user calls the program, for messages and help. If klm is a plugin of kubectl,
-// its file is kubectl-NAME. For shell completion of the plugin, kubectl calls a file kubectl_complete-NAME: in this
-// case, the result isCompletion is true.
-func nameOf(file string) (name string, isCompletion bool) {
+// programNameOf returns the name by which the user calls the program, for messages and help. If klm is a plugin of
+// kubectl, its file is kubectl-NAME. For shell completion of the plugin, kubectl calls a file kubectl_complete-NAME: in
+// this case, the result isCompletion is true.
+func programNameOf(file string) (name string, isCompletion bool) {
 	file = strings.TrimSuffix(filepath.Base(file), ".exe")
 	plugin, isCompletion := strings.CutPrefix(file, "kubectl_complete-")
 	if !isCompletion {
@@ -140,8 +140,8 @@ klm why runtime-a                            # why a runtime is not ready
 klm module enable sample --channel fast      # in a runtime: enable a module, and wait until it is ready
 klm completion bash > /etc/bash_completion.d/klm`,
 		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a),
-			rolloutadmin.Commands(a, channeladmin.PlanCommand(a), channeladmin.UndoCommand(a)),
-			installer.Commands(a), checkup.Commands(a, channeladmin.WithdrawCommand(a)),
+			rolloutadmin.Commands(a, channeladmin.PlanCommand(a), channeladmin.RolloutUndoCommand(a)),
+			installer.Commands(a), checkup.Commands(a, channeladmin.VersionWithdrawCommand(a)),
 			recovery.Commands(a),
 			[]*cobra.Command{fleetstatus.Command(a), fleetcalendar.Command(a), moduleCommand(a), supportdump.Command(a),
 				dashboard.Command(a)})...,

@@ -60,9 +60,9 @@ func (m *Manager) registerBackChannel(f *pflag.FlagSet) {
 // CertManager is a value of --cert-management: with it, cert-manager issues the certificates.
 const CertManager = "cert-manager.io/v1"
 
-// validateBackChannel sets those defaults that depend on other fields. validateBackChannel also validates the fields
-// whose flags registerBackChannel adds.
-func (m *Manager) validateBackChannel(check func(ok bool, flag, format string, args ...any)) {
+// defaultAndValidateBackChannel sets those defaults that depend on other fields. defaultAndValidateBackChannel also
+// validates the fields whose flags registerBackChannel adds.
+func (m *Manager) defaultAndValidateBackChannel(check func(ok bool, flag, format string, args ...any)) {
 	if m.WatchMode == "" {
 		m.WatchMode = WatchHub
 		if m.ListenerAddress != "" {
@@ -87,9 +87,10 @@ func (m *Manager) validateBackChannel(check func(ok bool, flag, format string, a
 	check(m.Mode != ModeInCluster, "watch-mode", "agent cannot be used with --mode=in-cluster: use hub")
 	check(err == nil && host != "" && port != "", "listener-address",
 		"%q is not host:port; agents send their reports to it", m.ListenerAddress)
-	check(isAddress(m.ListenerBindAddress), "listener-bind-address",
+	check(isAddressOrZero(m.ListenerBindAddress), "listener-bind-address",
 		"%q is neither host:port nor 0", m.ListenerBindAddress)
-	check(isAddress(m.KymaSkrListenerBindAddress), "kyma-skr-listener-bind-address", "%q is neither host:port nor 0",
+	check(isAddressOrZero(m.KymaSkrListenerBindAddress), "kyma-skr-listener-bind-address",
+		"%q is neither host:port nor 0",
 		m.KymaSkrListenerBindAddress)
 	check(m.ListenerBindAddress != "0" || m.KymaSkrListenerBindAddress != "0", "listener-bind-address",
 		"set this or --kyma-skr-listener-bind-address: agents cannot connect otherwise")

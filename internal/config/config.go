@@ -610,7 +610,7 @@ func (m *Manager) Validate() error {
 	}
 	check(m.Mode == ModeControlPlane || m.Mode == ModeInCluster, "mode", "%q is neither control-plane nor in-cluster",
 		m.Mode)
-	m.validateBackChannel(check)
+	m.defaultAndValidateBackChannel(check)
 	check(dnsLabel.MatchString(m.Namespace), "namespace", "%q is not a valid name of a namespace", m.Namespace)
 	served := map[string]bool{m.Namespace: true}
 	for _, name := range m.WatchNamespaces {
@@ -696,15 +696,16 @@ func (m *Manager) Validate() error {
 		m.RenderMemoryLimit)
 	check(m.ExitAfterStep == "" || stepName.MatchString(m.ExitAfterStep), "exit-after-step",
 		"%q is not CONTROLLER/STEP[:N]", m.ExitAfterStep)
-	check(isAddress(m.MetricsBindAddress), "metrics-bind-address",
+	check(isAddressOrZero(m.MetricsBindAddress), "metrics-bind-address",
 		"%q is neither host:port nor 0", m.MetricsBindAddress)
-	check(isAddress(m.HealthProbeBindAddress), "health-probe-bind-address",
+	check(isAddressOrZero(m.HealthProbeBindAddress), "health-probe-bind-address",
 		"%q is neither host:port nor 0", m.HealthProbeBindAddress)
-	check(isAddress(m.PprofBindAddress), "pprof-bind-address", "%q is neither host:port nor 0", m.PprofBindAddress)
+	check(isAddressOrZero(m.PprofBindAddress), "pprof-bind-address", "%q is neither host:port nor 0",
+		m.PprofBindAddress)
 	check(m.MemoryTarget == 0 || m.MemoryTarget >= 64<<20, "memory-target",
 		"%d is neither 0 nor at least 67108864 (64 MiB)", m.MemoryTarget)
 	if m.EnableWebhooks {
-		check(m.WebhookBindAddress != "0" && isAddress(m.WebhookBindAddress), "webhook-bind-address",
+		check(m.WebhookBindAddress != "0" && isAddressOrZero(m.WebhookBindAddress), "webhook-bind-address",
 			"%q is not host:port", m.WebhookBindAddress)
 		check(m.WebhookURL != "" || dnsLabel.MatchString(m.WebhookService), "webhook-service",
 			"%q is not a valid name of a Service", m.WebhookService)
@@ -754,8 +755,8 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return n.Masked(), err
 }
 
-// isAddress reports whether s is a host:port, or is "0", which disables the server. The host may be empty.
-func isAddress(s string) bool {
+// isAddressOrZero reports whether s is a host:port, or is "0", which disables the server. The host may be empty.
+func isAddressOrZero(s string) bool {
 	if s == "0" {
 		return true
 	}

@@ -37,9 +37,9 @@ type certificate struct {
 
 func (c *certificate) equal(other *certificate) bool { return bytes.Equal(c.cert, other.cert) }
 
-// sharedCertificate returns the certificate in the Secret, which all replicas use. If the certificate cannot be used,
-// sharedCertificate writes a new certificate to the Secret.
-func (w *Webhook) sharedCertificate(ctx context.Context) (*certificate, error) {
+// ensureCertificate returns the certificate in the Secret, which all replicas use. If the certificate cannot be used,
+// ensureCertificate writes a new certificate to the Secret.
+func (w *Webhook) ensureCertificate(ctx context.Context) (*certificate, error) {
 	key := client.ObjectKey{Namespace: w.Namespace, Name: SecretName}
 	secret := &corev1.Secret{}
 	err := w.Client.Get(ctx, key, secret)
@@ -86,7 +86,7 @@ func (w *Webhook) sharedCertificate(ctx context.Context) (*certificate, error) {
 
 // newCertificate creates a CA, signs a certificate for a host with the CA, and discards the key of the CA. The first CA
 // of the former bundle remains trusted until this CA expires.
-func newCertificate(host string, now time.Time, before []byte) (*certificate, error) {
+func newCertificate(host string, now time.Time, previousBundle []byte) (*certificate, error) {
 	from, until := now.Add(-time.Hour), now.Add(Validity) // one hour, because the clock of an API server may be slow
 	caSecret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -126,7 +126,7 @@ func newCertificate(host string, now time.Time, before []byte) (*certificate, er
 		return nil, err
 	}
 	bundle := encodePEM("CERTIFICATE", caDER)
-	if block, _ := pem.Decode(before); block != nil {
+	if block, _ := pem.Decode(previousBundle); block != nil {
 		if old, err := x509.ParseCertificate(block.Bytes); err == nil && old.IsCA && now.Before(old.NotAfter) {
 			bundle = append(bundle, encodePEM("CERTIFICATE", old.Raw)...)
 		}

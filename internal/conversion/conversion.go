@@ -205,7 +205,7 @@ func (w *Webhook) syncUntilEnd(ctx context.Context, ended <-chan error) error {
 
 // sync makes sure that a certificate exists, that the CRDs contain its CA, and that the webhook uses the certificate.
 func (w *Webhook) sync(ctx context.Context) error {
-	c, err := w.sharedCertificate(ctx)
+	c, err := w.ensureCertificate(ctx)
 	if err != nil {
 		return err
 	}

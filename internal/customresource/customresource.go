@@ -96,7 +96,7 @@ func ResourceRef(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifes
 	if m.Spec.Resource == nil {
 		return apply.Ref{}, nil
 	}
-	return runtime.Locate(ctx, declaredRef(m))
+	return runtime.ResolveNamespace(ctx, declaredRef(m))
 }
 
 // declaredRef returns a reference to the default custom resource of a Manifest, with the kind, the namespace and the
@@ -108,18 +108,18 @@ func declaredRef(m *v1beta2.Manifest) apply.Ref {
 		Name: cr.GetName()}
 }
 
-// FindOfModule is like Find, and also searches for custom resources of the same kind as the default custom resource of
-// the module, even if another component has created the CRD of this kind. After the removal of the module, no operator
-// would handle custom resources of this kind.
-func FindOfModule(ctx context.Context, q Question) (found Found, err error) {
-	if q.CRDs, err = WithDefaultKind(ctx, q.Runtime, q.Manifest, q.CRDs); err != nil {
+// FindOfUsersWithDefaultKind is like FindOfUsers, and also searches for custom resources of the same kind as the
+// default custom resource of the module, even if another component has created the CRD of this kind. After the removal
+// of the module, no operator would handle custom resources of this kind.
+func FindOfUsersWithDefaultKind(ctx context.Context, q Question) (found Found, err error) {
+	if q.CRDs, err = WithDefaultResourceCRD(ctx, q.Runtime, q.Manifest, q.CRDs); err != nil {
 		return Found{}, err
 	}
-	return Find(ctx, q)
+	return FindOfUsers(ctx, q)
 }
 
-// WithDefaultKind returns refs, with the CRD of the module's default custom resource added to it.
-func WithDefaultKind(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest, refs []apply.Ref) (
+// WithDefaultResourceCRD returns refs, with the CRD of the module's default custom resource added to it.
+func WithDefaultResourceCRD(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest, refs []apply.Ref) (
 	[]apply.Ref, error) {
 	if m.Spec.Resource == nil {
 		return refs, nil
@@ -139,8 +139,8 @@ func WithDefaultKind(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Man
 	return append(slices.Clone(refs), crd), nil
 }
 
-// Find returns the custom resources of users that would be deleted together with the CRDs.
-func Find(ctx context.Context, q Question) (Found, error) {
+// FindOfUsers returns the custom resources of users that would be deleted together with the CRDs.
+func FindOfUsers(ctx context.Context, q Question) (Found, error) {
 	f := Found{question: q}
 	var pages []apply.Instances
 	var crds []apply.Ref
@@ -148,7 +148,7 @@ func Find(ctx context.Context, q Question) (Found, error) {
 		if crd.Kind != "CustomResourceDefinition" || crd.Keep {
 			continue
 		}
-		page, err := q.Runtime.ListInstances(ctx, crd.Name, firstPage+ownOf(q, crd), "")
+		page, err := q.Runtime.ListInstances(ctx, crd.Name, firstPage+maxOwnCount(q, crd), "")
 		if err != nil {
 			return Found{}, fmt.Errorf("looking for custom resources of users: %w", err)
 		}
@@ -188,9 +188,9 @@ func Find(ctx context.Context, q Question) (Found, error) {
 	return f, nil
 }
 
-// ownOf returns the maximum number of objects of the module that are custom resources of a CRD. ownOf counts the
-// objects in the API group of the CRD.
-func ownOf(q Question, crd apply.Ref) int {
+// maxOwnCount returns the maximum number of objects of the module that are custom resources of a CRD. maxOwnCount
+// counts the objects in the API group of the CRD.
+func maxOwnCount(q Question, crd apply.Ref) int {
 	n := 0
 	_, group, _ := strings.Cut(crd.Name, ".")
 	for _, r := range q.Inventory {

@@ -96,7 +96,8 @@ func TestDeclaredRef(t *testing.T) {
 func TestFindOfModuleAdopted(t *testing.T) {
 	crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
 		Name: "things.example.com", Adopted: true}
-	found, err := FindOfModule(t.Context(), Question{Manifest: &v1beta2.Manifest{}, Inventory: []apply.Ref{crd}})
+	found, err := FindOfUsersWithDefaultKind(t.Context(), Question{Manifest: &v1beta2.Manifest{},
+		Inventory: []apply.Ref{crd}})
 	if err != nil || found.Count() != 0 {
 		t.Errorf("found %s, %v", found, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Delete deletes custom resources of users, at most 500 of each kind. Call Find and Delete again until no custom
+// Delete deletes custom resources of users, at most 500 of each kind. Call FindOfUsers and Delete again until no custom
 // resource is left. Delete returns the custom resources whose deletion the API server has accepted in this call. If a
 // custom resource is already being deleted, it waits for its finalizers, which the operator of the module removes.
 func (f Found) Delete(ctx context.Context) (deleted []apply.Ref, err error) {
@@ -41,15 +41,15 @@ func (f Found) Delete(ctx context.Context) (deleted []apply.Ref, err error) {
 	return deleted, nil
 }
 
-// isAllowed reports whether the user allows the deletion of custom resources.
-func (f Found) isAllowed() bool {
+// isDeletionAllowed reports whether the user allows the deletion of custom resources.
+func (f Found) isDeletionAllowed() bool {
 	return f.question.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 }
 
 // DeleteIfAllowed calls Delete if the user allows the deletion. DeleteIfAllowed records an event about the deleted
 // custom resources.
 func (f Found) DeleteIfAllowed(ctx context.Context, record func(reason, note string)) error {
-	if !f.isAllowed() {
+	if !f.isDeletionAllowed() {
 		return nil
 	}
 	deleted, err := f.Delete(ctx)
@@ -69,7 +69,7 @@ func (f Found) DeleteIfAllowed(ctx context.Context, record func(reason, note str
 // allow their deletion.
 func (f Found) WaitMessage() string {
 	what := "custom resources of users to be deleted: " + f.String()
-	if f.isAllowed() {
+	if f.isDeletionAllowed() {
 		return what
 	}
 	m := f.question.Manifest
@@ -81,9 +81,9 @@ func (f Found) WaitMessage() string {
 		namespace, name, v1beta2.AnnotationDeleteCustomResources, m.ModuleName())
 }
 
-// Without returns the references in the parameter refs, except those to CRDs of which custom resources of users were
-// found.
-func (f Found) Without(refs []apply.Ref) []apply.Ref {
+// WithoutFoundCRDs returns the references in the parameter refs, except those to CRDs of which custom resources of
+// users were found.
+func (f Found) WithoutFoundCRDs(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool {
 		return slices.ContainsFunc(f.Kinds, func(k Kind) bool { return k.CRD.SameObject(r) })
 	})

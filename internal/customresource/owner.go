@@ -32,7 +32,7 @@ func (q Question) ownership(ctx context.Context, pages []apply.Instances) (owner
 	}
 	for i := range all {
 		m := &all[i]
-		if m.Target() != q.Manifest.Target() {
+		if m.EffectiveTarget() != q.Manifest.EffectiveTarget() {
 			continue // its custom resource is on another cluster
 		}
 		if m.Name != q.Manifest.Name {

@@ -87,7 +87,7 @@ func New(next events.EventRecorder, log logr.Logger) *Recorder {
 
 // Eventf implements [events.EventRecorder].
 func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
-	if isOnKyma(regarding, reason) {
+	if isRecordedOnKyma(regarding, reason) {
 		return
 	}
 	if r.budget.Take(runtimeOf(regarding), time.Now()) > 0 {
@@ -122,7 +122,7 @@ func (r *Recorder) logEvent(o client.Object, kind, reason, text string) {
 }
 
 // countWarning reports whether a warning has to be logged now, and how often it was repeated since its last log line.
-func (r *Recorder) countWarning(key string, now time.Time) (repeated int, isNew bool) {
+func (r *Recorder) countWarning(key string, now time.Time) (repeated int, isLogDue bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last := r.warnings[key]
@@ -140,8 +140,8 @@ func (r *Recorder) countWarning(key string, now time.Time) (repeated int, isNew 
 	return repeated, true
 }
 
-// isOnKyma reports whether an event is about a Manifest, and the controller of Kymas records it about the Kyma.
-func isOnKyma(o runtime.Object, reason string) bool {
+// isRecordedOnKyma reports whether an event is about a Manifest, and the controller of Kymas records it about the Kyma.
+func isRecordedOnKyma(o runtime.Object, reason string) bool {
 	m, ok := o.(*v1beta2.Manifest)
 	if !ok || m.IsMandatory() || metav1.GetControllerOf(m) == nil {
 		return false

@@ -34,13 +34,13 @@ func (a *answer) Error() string { return a.why }
 // object is reconciled again after the given time, or earlier when an event is received. The text why states what the
 // step waits for. The text becomes part of the status, so it must stay the same while the step waits for the same
 // thing.
-func Later(after time.Duration, why string) error {
-	return &answer{kind: later, after: after, why: why}
+func Later(after time.Duration, waitingFor string) error {
+	return &answer{kind: later, after: after, why: waitingFor}
 }
 
-// RecheckAfter returns the answer "continue, and reconcile again after the given time even without an event". If
-// several steps return RecheckAfter, the shortest time is used.
-func RecheckAfter(after time.Duration) error { return &answer{kind: recheck, after: after} }
+// ContinueAndRequeueAfter returns the answer "continue, and reconcile again after the given time even without an
+// event". If several steps return ContinueAndRequeueAfter, the shortest time is used.
+func ContinueAndRequeueAfter(after time.Duration) error { return &answer{kind: recheck, after: after} }
 
 // Done returns the answer "the other steps are not needed, and there is no failure".
 func Done() error { return &answer{kind: done} }
@@ -55,14 +55,14 @@ func WaitDelay(err error) (delay time.Duration, isWaiting bool) {
 // answer) and failures (all other errors), wrapped with %w or joined with errors.Join. These parts decide the verdict:
 //
 //	parts of the error                   meaning
-//	only answers                         the strongest answer: Later before Done before RecheckAfter
+//	only answers                         the strongest answer: Later before Done before ContinueAndRequeueAfter
 //	only terminal errors                 a terminal failure
 //	any other failure, also with others  a failure after which the object is requeued; answers do not hide it
 type verdict struct {
 	waiting  bool          // the step answered Later
 	done     bool          // the step answered Done
 	after    time.Duration // shortest delay of Later
-	recheck  time.Duration // shortest delay of RecheckAfter, 0 if there is none
+	recheck  time.Duration // shortest delay of ContinueAndRequeueAfter, 0 if there is none
 	failure  error         // nil if nothing failed; contains no answers, and no text that marks terminal errors
 	terminal bool          // the failure is terminal: trying again cannot succeed
 	err      error         // error for Run to return: nil, an answer, or a failure in the form for controller-runtime
@@ -78,10 +78,10 @@ func verdictOf(err error) verdict {
 	v := verdict{recheck: p.recheck}
 	switch {
 	case p.failed || p.terminal && p.answered:
-		v.failure = withoutAnswers(err)
+		v.failure = asVisibleError(err)
 		v.err = v.failure
 	case p.terminal:
-		v.failure, v.terminal, v.err = withoutAnswers(err), true, err
+		v.failure, v.terminal, v.err = asVisibleError(err), true, err
 	case p.waiting:
 		v.waiting, v.after, v.err = true, p.after, err
 	case p.done:
@@ -165,11 +165,11 @@ func isTerminalMark(err error) bool {
 // isTerminal reports whether a failure is terminal: trying again cannot succeed.
 func isTerminal(err error) bool { return verdictOf(err).terminal }
 
-// withoutAnswers removes the answers and the words "terminal error" from the text of err, so that people see only the
+// asVisibleError removes the answers and the words "terminal error" from the text of err, so that people see only the
 // problem. The returned error is not terminal, so controller-runtime requeues the object.
-func withoutAnswers(err error) error {
+func asVisibleError(err error) error {
 	if wrapped := unwrapErrors(err); isTerminalMark(err) && len(wrapped) > 0 {
-		return withoutAnswers(wrapped[0])
+		return asVisibleError(wrapped[0])
 	}
 	text, changed := visibleText(err)
 	if !changed {

@@ -108,18 +108,18 @@ func TestJoinedAnswers(t *testing.T) {
 		},
 		"RecheckAndFailure": {
 			reason:  "the failure counts",
-			err:     errors.Join(RecheckAfter(time.Minute), boom),
+			err:     errors.Join(ContinueAndRequeueAfter(time.Minute), boom),
 			text:    "boom",
 			retried: true,
 		},
 		"RecheckAndLater": {
 			reason:  "the earliest, and not yet",
-			err:     errors.Join(RecheckAfter(time.Second), Later(time.Minute, "a")),
+			err:     errors.Join(ContinueAndRequeueAfter(time.Second), Later(time.Minute, "a")),
 			waiting: "\na",
 			after:   time.Second,
 		},
 		"DoneAndFailure": {reason: "the failure counts", err: errors.Join(Done(), boom), text: "boom", retried: true},
-		"Recheck":        {reason: "goes on", err: RecheckAfter(time.Minute), after: time.Minute},
+		"Recheck":        {reason: "goes on", err: ContinueAndRequeueAfter(time.Minute), after: time.Minute},
 		"Done":           {reason: "all is well", err: Done()},
 	}
 	for name, c := range cases {

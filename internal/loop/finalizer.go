@@ -40,11 +40,11 @@ func RemoveFinalizers(ctx context.Context, c client.Client, o client.Object, fin
 	return err
 }
 
-// AwaitFinalizers is for an object from which the controller has removed its own finalizers. If the object is being
-// deleted and only finalizers of other controllers remain, AwaitFinalizers returns an answer that names the remaining
-// finalizers. In all other cases there is nothing to wait for, and AwaitFinalizers returns nil. The parameter own lists
-// the finalizers of the controller.
-func AwaitFinalizers(o client.Object, own []string) error {
+// WaitForForeignFinalizers is for an object from which the controller has removed its own finalizers. If the object is
+// being deleted and only finalizers of other controllers remain, WaitForForeignFinalizers returns an answer that names
+// the remaining finalizers. In all other cases there is nothing to wait for, and WaitForForeignFinalizers returns nil.
+// The parameter own lists the finalizers of the controller.
+func WaitForForeignFinalizers(o client.Object, own []string) error {
 	left := o.GetFinalizers()
 	if o.GetDeletionTimestamp().IsZero() || len(left) == 0 ||
 		slices.ContainsFunc(left, func(f string) bool { return slices.Contains(own, f) }) {

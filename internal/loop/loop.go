@@ -12,21 +12,21 @@
 //
 //	1  nil                          run the next step
 //	2  Done()                       stop; the other steps are not needed, and there is no failure
-//	3  RecheckAfter(after)          run the next step; reconcile again after that time, even without an event
+//	3  ContinueAndRequeueAfter(after)          run the next step; reconcile again after that time, even without an event
 //	4  Later(after, why)            stop, because the step has to wait; reconcile again after that time
 //	5  reconcile.TerminalError      stop; only a change of an object can help, so do not requeue
 //	6  any other error              stop; requeue with back-off
 //
-// Done, RecheckAfter and Later (rows 2 to 4 of this table) return errors that are called answers: a step that returns
-// an answer has not failed. The errors in rows 5 and 6 of the table are called failures. Answers and failures can be
-// wrapped with %w and joined with errors.Join, like other Go errors. If a failure is joined with an answer such as
-// Later, the failure determines how the reconcile continues. If a terminal error is joined with another failure, the
-// object is requeued with a back-off.
+// Done, ContinueAndRequeueAfter and Later (rows 2 to 4 of this table) return errors that are called answers: a step
+// that returns an answer has not failed. The errors in rows 5 and 6 of the table are called failures. Answers and
+// failures can be wrapped with %w and joined with errors.Join, like other Go errors. If a failure is joined with an
+// answer such as Later, the failure determines how the reconcile continues. If a terminal error is joined with another
+// failure, the object is requeued with a back-off.
 //
 // The package also contains functions that every reconciler needs: finalizers that are patched without losing the
-// finalizers of other writers ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged],
-// [RequestForKyma]), a store of values for each object ([Memory]), intervals ([PollDelay], [Spread]), and limits for
-// texts in conditions and events ([Clip], [Message]).
+// finalizers of other writers ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events
+// ([SpecOrMetadataChanged], [RequestForKyma]), a store of values for each object ([Memory]), intervals ([PollDelay],
+// [Spread]), and limits for texts in conditions and events ([Clip], [Message]).
 //
 // # How it works
 //
@@ -160,7 +160,7 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 	}
 	r := &runner{Options: o, first: first, saved: first}
 	out, err := r.runSteps(ctx, steps)
-	if broken := r.checkSpec(); broken != nil {
+	if broken := r.checkSpecUnchanged(); broken != nil {
 		return reconcile.Result{}, broken
 	}
 	if o.Report != nil {
@@ -173,11 +173,11 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 			return r.result(ctx, err)
 		}
 	}
-	if wait := r.postpone(); wait > 0 {
-		return r.postponed(ctx, wait, err)
+	if wait := r.takeSaveBudget(); wait > 0 {
+		return r.postponedResult(ctx, wait, err)
 	}
 	if saveErr := r.save(ctx); saveErr != nil {
-		if isUnreachable(saveErr) {
+		if isControlPlaneUnreachable(saveErr) {
 			return r.result(ctx, saveErr) // the next reconcile finds the other errors again
 		}
 		return r.result(ctx, errors.Join(err, saveErr))
@@ -197,7 +197,7 @@ type runner struct {
 	Options
 	first   client.Object // the object as it was read
 	saved   client.Object // the object with the status as last saved in the control plane
-	recheck time.Duration // shortest delay of RecheckAfter and DeferSave, 0 if there is none
+	recheck time.Duration // shortest delay of ContinueAndRequeueAfter and DeferSave, 0 if there is none
 }
 
 // runSteps runs the steps until a step stops the runner. runSteps returns the error that Run has to return.
@@ -222,10 +222,11 @@ func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	return Outcome{}, nil
 }
 
-// runStep runs one step and measures its duration. If the step returns RecheckAfter, runStep records the delay.
+// runStep runs one step and measures its duration. If the step returns ContinueAndRequeueAfter, runStep records the
+// delay.
 func (r *runner) runStep(ctx context.Context, step Step) verdict {
 	start := time.Now()
-	ctx, end := telemetry.Step(ctx, r.Controller, step.Name)
+	ctx, end := telemetry.StartStepSpan(ctx, r.Controller, step.Name)
 	v := verdictOf(step.Do(ctx))
 	if v.recheck > 0 {
 		r.recheckAfter(v.recheck)
@@ -261,9 +262,9 @@ func (r *runner) afterStep(step Step) {
 // cause any number of patches. The first installation of 50 modules needs about 300 patches.
 func NewSaves() *budget.Budget { return budget.New(500, 200*time.Millisecond) }
 
-// postpone returns how long the status has to wait, because the runtime has used up its budget of status patches.
-// postpone returns 0 if the status may be saved now, if it is saved already, or if the object is being deleted.
-func (r *runner) postpone() time.Duration {
+// takeSaveBudget returns how long the status has to wait, because the runtime has used up its budget of status patches.
+// takeSaveBudget returns 0 if the status may be saved now, if it is saved already, or if the object is being deleted.
+func (r *runner) takeSaveBudget() (wait time.Duration) {
 	if r.Saves == nil || !r.Object.GetDeletionTimestamp().IsZero() ||
 		Equal(fieldOf(r.saved, "Status"), fieldOf(r.Object, "Status")) {
 		return 0
@@ -271,10 +272,10 @@ func (r *runner) postpone() time.Duration {
 	return r.Saves.Take(r.Runtime, time.Now())
 }
 
-// postponed returns the result of a reconcile whose status is not saved yet. The object is reconciled again as soon as
-// the budget allows a patch of its status. The next reconcile derives the status anew, so only the last of several
-// statuses is saved.
-func (r *runner) postponed(ctx context.Context, wait time.Duration, err error) (reconcile.Result, error) {
+// postponedResult returns the result of a reconcile whose status is not saved yet. The object is reconciled again as
+// soon as the budget allows a patch of its status. The next reconcile derives the status anew, so only the last of
+// several statuses is saved.
+func (r *runner) postponedResult(ctx context.Context, wait time.Duration, err error) (reconcile.Result, error) {
 	metrics.SavesPostponed.WithLabelValues(r.Controller).Inc()
 	wait = max(wait, time.Second)
 	log.FromContext(ctx).V(1).Info("the status is saved later", "after", wait.String(), "problem", fmt.Sprint(err))
@@ -290,7 +291,7 @@ func (r *runner) save(ctx context.Context) error {
 	if r.BeforeSave != nil {
 		r.BeforeSave()
 	}
-	patch, err := r.patch()
+	patch, err := r.statusPatch()
 	if err != nil || patch == nil {
 		return err
 	}
@@ -320,10 +321,10 @@ func (r *runner) afterSave(before client.Object) {
 	}
 }
 
-// patch returns the change of the status as a merge patch, or nil if there is no change. The patch contains only the
-// status, for two reasons: A step may have patched the metadata since the object was read. Encoding the whole object
-// costs more than comparing its status.
-func (r *runner) patch() ([]byte, error) {
+// statusPatch returns the change of the status as a merge patch, or nil if there is no change. The statusPatch contains
+// only the status, for two reasons: A step may have patched the metadata since the object was read. Encoding the whole
+// object costs more than comparing its status.
+func (r *runner) statusPatch() ([]byte, error) {
 	patch, err := MergePatch("status", fieldOf(r.saved, "Status"), fieldOf(r.Object, "Status"))
 	if err != nil {
 		return nil, fmt.Errorf("comparing the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
@@ -331,8 +332,8 @@ func (r *runner) patch() ([]byte, error) {
 	return patch, nil
 }
 
-// checkSpec returns a terminal error if a step has changed the spec in memory.
-func (r *runner) checkSpec() error {
+// checkSpecUnchanged returns a terminal error if a step has changed the spec in memory.
+func (r *runner) checkSpecUnchanged() error {
 	if Equal(fieldOf(r.first, "Spec"), fieldOf(r.Object, "Spec")) {
 		return nil
 	}
@@ -364,7 +365,7 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 		// it. A conflict does not count as a failure. The object is requeued with a random delay, so that the two
 		// writers do not conflict again.
 		return reconcile.Result{RequeueAfter: 50*time.Millisecond + rand.N(50*time.Millisecond)}, nil
-	case isUnreachable(v.err):
+	case isControlPlaneUnreachable(v.err):
 		// The control plane does not answer. The delay is fixed, because a back-off that has grown during the outage
 		// would last minutes longer than the outage.
 		log.FromContext(ctx).Info("the control plane cannot be reached", "problem", v.err.Error())
@@ -374,9 +375,9 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 	}
 }
 
-// isUnreachable reports whether an error means that the control plane did not answer. Errors of runtimes and registries
-// have a reason code. Errors of the client of the control plane have no reason code.
-func isUnreachable(err error) bool {
+// isControlPlaneUnreachable reports whether an error means that the control plane did not answer. Errors of runtimes
+// and registries have a reason code. Errors of the client of the control plane have no reason code.
+func isControlPlaneUnreachable(err error) bool {
 	if Reason(err) != "" || isTerminal(err) {
 		return false
 	}

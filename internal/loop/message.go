@@ -30,10 +30,10 @@ const (
 // Clip returns a text in a form for conditions and events: one line of at most [MessageLimit] bytes, without control
 // characters and terminal escape sequences. Clip is needed because errors of runtimes and registries can contain any
 // text.
-func Clip(message string) string { return text.Clip(message, MessageLimit) }
+func Clip(message string) string { return text.ClipLine(message, MessageLimit) }
 
-// ClipTo is like [Clip], with another limit in bytes, see [text.Clip].
-func ClipTo(message string, limit int) string { return text.Clip(message, limit) }
+// ClipTo is like [Clip], with another limit in bytes, see [text.ClipLine].
+func ClipTo(message string, limit int) string { return text.ClipLine(message, limit) }
 
 // Message returns the text of an error for a condition or event, see [Clip]. If the error consists of joined errors,
 // each error is shortened and listed once. The text lists as many errors as [SummaryLimit] allows, and ends with the

@@ -18,13 +18,13 @@ func startTrace(ctx context.Context, o Options) (context.Context, func(error) er
 	about := aboutOf(o.Object)
 	about.ReconcileID = string(controller.ReconcileIDFromContext(ctx))
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues(about.Attributes()...))
-	ctx, endSpan := telemetry.Reconcile(ctx, o.Controller, about)
+	ctx, endSpan := telemetry.StartReconcileSpan(ctx, o.Controller, about)
 	return ctx, func(err error) error {
 		endSpan(verdictOf(err).result(), err)
 		if isTerminal(err) {
-			err = &terminalError{text: withoutAnswers(err).Error(), error: err}
+			err = &terminalError{text: asVisibleError(err).Error(), error: err}
 		}
-		return about.Explain(err)
+		return about.Attach(err)
 	}
 }
 

@@ -41,8 +41,8 @@ type issuer interface {
 	Changed() <-chan struct{}
 }
 
-// newAgents makes the parts that --watch-mode=agent needs, and adds them to the manager.
-func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents, error) {
+// setUpAgents makes the parts that --watch-mode=agent needs, and adds them to the manager.
+func setUpAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents, error) {
 	c, mgr := f.config, f.manager
 	identities, err := newIdentities(ctx, f)
 	if err != nil {
@@ -146,14 +146,14 @@ func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, fro
 		Lookup:  identities.lookup,
 		Deliver: func(kyma string, e protocol.Event) { publishEvent(pool, f.queues, kyma, e) },
 		Missed:  func(kyma string) { pool.Publish(kyma, runtimes.Event{Missed: true}) },
-		Changed: f.queues.review,
+		Changed: f.queues.enqueueReview,
 		Route: func(manager string) (string, bool) {
-			return routeTo(
+			return eventURLOf(
 				ctx, f.manager.GetClient(), c.Namespace, manager)
 		},
 		Leader: func(kyma string) (address string, me bool) {
 			if f.keeper != nil {
-				return f.keeper.HolderAddress(kyma)
+				return f.keeper.OtherHolderAddress(kyma)
 			}
 			return leader.findListener()
 		},
@@ -218,7 +218,7 @@ func publishEvent(pool *runtimes.Pool, queues kymaQueues, kyma string, e protoco
 		pool.Publish(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted, States: e.DecodeStates()})
 	case e.WatchedGVK.Kind == v1beta2.KindKyma:
 		// The event has no metadata: it is from the Kyma project's agent, or the metadata did not fit into it.
-		queues.reconcile(kyma)
+		queues.enqueue(kyma)
 		if e.Resource != "" {
 			pool.Publish(kyma, runtimes.Event{Missed: true, Interest: i}) // a Kyma that was read before is outdated
 		}
@@ -240,8 +240,8 @@ func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	return s
 }
 
-// routeTo returns the URL for events to another manager. The URL comes from its Watcher.
-func routeTo(ctx context.Context, from client.Reader, namespace, manager string) (string, bool) {
+// eventURLOf returns the URL for events to another manager. The URL comes from its Watcher.
+func eventURLOf(ctx context.Context, from client.Reader, namespace, manager string) (string, bool) {
 	var list v1beta2.WatcherList
 	if err := from.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return "", false
@@ -285,7 +285,7 @@ func (h *heartbeats) nextInterval() time.Duration {
 	if h.budget == 0 {
 		return 0
 	}
-	needed := time.Duration(h.count()) * time.Second / time.Duration(h.budget)
+	needed := time.Duration(h.countKymas()) * time.Second / time.Duration(h.budget)
 	if needed <= h.interval {
 		return 0
 	}
@@ -295,8 +295,8 @@ func (h *heartbeats) nextInterval() time.Duration {
 // countValidPeriod is how long the number of Kymas is used before the Kymas are counted again.
 const countValidPeriod = time.Minute
 
-// count returns the number of Kymas in the cache. If listing the Kymas fails, count returns the last result.
-func (h *heartbeats) count() int {
+// countKymas returns the number of Kymas in the cache. If listing the Kymas fails, countKymas returns the last result.
+func (h *heartbeats) countKymas() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Since(h.countedAt) < countValidPeriod {

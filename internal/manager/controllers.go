@@ -54,13 +54,15 @@ type controllers struct {
 	conversion *conversion.Webhook
 }
 
-// newControllers makes all controllers and the conversion webhook, and adds them to the manager. Objects in namespaces
-// that are not in the parameter served are reported as unserved. If served is empty, no object is reported as unserved.
-func newControllers(ctx context.Context, f foundation, pool, controlPlane *runtimes.Pool, artefacts *registry.Registry,
+// setUpControllers makes all controllers and the conversion webhook, and adds them to the manager. Objects in
+// namespaces that are not in the parameter served are reported as unserved. If served is empty, no object is reported
+// as unserved.
+func setUpControllers(ctx context.Context, f foundation, pool, controlPlane *runtimes.Pool,
+	artefacts *registry.Registry,
 	agents agentdelivery.Options, served []string) (controllers, error) {
 	c, mgr := f.config, f.manager
 	var all controllers
-	base, err := Base()
+	base, err := RuntimeBaseBundle()
 	if err != nil {
 		return all, err
 	}
@@ -68,7 +70,7 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 	if c.SKRImagePullSecret != "" && c.Mode != config.ModeInCluster {
 		// The pull Secret needs a cache of its own. The cache of the manager can have only one filter for Secrets,
 		// which selects access Secrets, and it contains only the metadata of Secrets.
-		pullSecrets, err = newOwnCache(mgr, c.Namespace, "the pull Secret", cache.Options{
+		pullSecrets, err = addCache(mgr, c.Namespace, "the pull Secret", cache.Options{
 			DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", c.SKRImagePullSecret),
 			DefaultTransform:     cache.TransformStripManagedFields(),
 		})
@@ -79,7 +81,7 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 	if c.Mode != config.ModeInCluster {
 		// The cache of tombstones is needed even without --deletion-deadline, because tombstones may be left from a
 		// time with this flag.
-		tombstones, err = newOwnCache(mgr, c.Namespace, "tombstones", cache.Options{
+		tombstones, err = addCache(mgr, c.Namespace, "tombstones", cache.Options{
 			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{v1beta2.LabelTombstone: v1beta2.ValueTrue}),
 			DefaultTransform:     cache.TransformStripManagedFields(),
 		})
@@ -92,7 +94,7 @@ func newControllers(ctx context.Context, f foundation, pool, controlPlane *runti
 	}
 	fleet := mgr.GetCache()
 	if f.keeper != nil { // the cache of a replica has only its own shards; the coordinator of rollouts needs all
-		fleet, err = newOwnCache(mgr, c.Namespace, "the fleet", cache.Options{DefaultTransform: rollout.Slim()})
+		fleet, err = addCache(mgr, c.Namespace, "the fleet", cache.Options{DefaultTransform: rollout.Slim()})
 		if err != nil {
 			return all, err
 		}
@@ -183,12 +185,12 @@ func poolOptions(f foundation, r replica) runtimes.Options {
 			Unwatched: c.PollInterval, Budget: c.PollBudget},
 	}
 	if c.WatchMode == config.WatchAgent {
-		o.Agents, o.InterestsChanged = true, f.queues.review
+		o.Agents, o.InterestsChanged = true, f.queues.enqueueReview
 	}
 	if c.Mode == config.ModeInCluster {
 		o.Self = r.cfg
 	} else {
-		o.VerifyOwner = f.queues.verify
+		o.VerifyOwner = f.queues.enqueueNow
 		o.Cache, o.Live = f.manager.GetClient(), f.manager.GetAPIReader()
 	}
 	return o
@@ -210,8 +212,9 @@ func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry
 		Runtimes: pool, Registry: artefacts, Agents: agents, Base: base, Shards: f.keeper,
 		Urgent: f.urgent, Trigger: f.queues.trigger, Reviews: f.queues.reviews, ControlPlaneID: f.controlPlaneID,
 		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
-		ControlPlane: channel.ControlPlaneFor(c.Mode == config.ModeInCluster, c.ControlPlaneServiceAccount != ""),
-		PullSecret:   c.SKRImagePullSecret, PullSecrets: pullSecrets,
+		ControlPlane: channel.ControlPlaneModulesMode(c.Mode == config.ModeInCluster,
+			c.ControlPlaneServiceAccount != ""),
+		PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
 		Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread, AuditInterval: c.AuditInterval,
 		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile,
 		MinMaintenanceWindow: c.MinMaintenanceWindowSize,
@@ -240,8 +243,9 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 
 func rolloutOptions(f foundation, fleet cache.Cache, k *kyma.Reconciler, m *manifest.Reconciler) rollout.Options {
 	return rollout.Options{Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Fleet: fleet,
-		Namespace: f.config.Namespace, Catalog: k.Catalog, PolicyChanges: k.PolicyChanges(), Manifest: k.ManifestOf,
-		Check: m.Check, Events: f.events,
+		Namespace: f.config.Namespace, Catalog: k.Catalog, PolicyChanges: k.PolicyChanges(),
+		Manifest: k.PreflightManifest,
+		Check:    m.VerifyAndRender, Events: f.events,
 		GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,
 		RateLimiter: newRateLimiter(f.config)}
 }
@@ -317,10 +321,10 @@ func mandatoryModules(ctx context.Context, from client.Reader, namespace string)
 	}
 }
 
-// Base returns the objects that every runtime gets before its first module: the namespace, and the CRDs of the kinds
-// that the admin of a runtime reads. The CRDs contain only the stored version, because a runtime has no conversion
-// webhook.
-func Base() (*render.Bundle, error) {
+// RuntimeBaseBundle returns the objects that every runtime gets before its first module: the namespace, and the CRDs of
+// the kinds that the admin of a runtime reads. The CRDs contain only the stored version, because a runtime has no
+// conversion webhook.
+func RuntimeBaseBundle() (*render.Bundle, error) {
 	objects := []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace, "labels": map[string]any{

@@ -38,7 +38,7 @@ func newIdentities(ctx context.Context, f foundation) (*identities, error) {
 	if f.keeper == nil {
 		return i, nil
 	}
-	all, err := newOwnCache(f.manager, f.config.Namespace, "the metadata of Kymas",
+	all, err := addCache(f.manager, f.config.Namespace, "the metadata of Kymas",
 		cache.Options{DefaultTransform: stripMetadata})
 	if err != nil {
 		return nil, err

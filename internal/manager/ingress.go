@@ -57,7 +57,7 @@ func (s ingressSecret) write(ctx context.Context) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading Secret %s/%s: %w", s.namespace, ingressSecretName, err)
 	}
-	cert, issueErr := s.authority.Ingress(secret.Data[corev1.TLSCertKey], secret.Data[roots])
+	cert, issueErr := s.authority.IssueIngressCertificateIfDue(secret.Data[corev1.TLSCertKey], secret.Data[roots])
 	if issueErr != nil || cert == nil {
 		return issueErr
 	}

@@ -61,7 +61,7 @@ import (
 // adjusts the garbage collector of the whole process to the memory target. When ctx ends, the connections to runtimes
 // end.
 func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (Managers, error) {
-	memory.Adjust(ctx, c.MemoryTarget)
+	memory.StartGCTuning(ctx, c.MemoryTarget)
 	served := append([]string{c.Namespace}, c.WatchNamespaces...)
 	first, err := buildParts(ctx, c, cfg, process{registerer: ctrlmetrics.Registry, manyNames: len(served) > 1,
 		served: served})
@@ -168,17 +168,17 @@ func buildParts(ctx context.Context, c *config.Manager, cfg *rest.Config, one pr
 	var back *agents
 	var forKymas agentdelivery.Options
 	if c.WatchMode == config.WatchAgent {
-		if back, err = newAgents(ctx, f, pool); err != nil {
+		if back, err = setUpAgents(ctx, f, pool); err != nil {
 			return parts{}, err
 		}
 		forKymas = back.forKymas()
 	}
-	all, err := newControllers(ctx, f, pool, controlPlane, artefacts, forKymas, one.served)
+	all, err := setUpControllers(ctx, f, pool, controlPlane, artefacts, forKymas, one.served)
 	if err != nil {
 		return parts{}, err
 	}
 	if back != nil {
-		if err := mgr.Add(f.keeper.Runnable(back.reissueOnNewRoots(all.kyma.EnqueueAll))); err != nil {
+		if err := mgr.Add(f.keeper.RunnableOnAllReplicas(back.reissueOnNewRoots(all.kyma.EnqueueAll))); err != nil {
 			return parts{}, fmt.Errorf("adding the renewal of certificates: %w", err)
 		}
 	}

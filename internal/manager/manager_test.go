@@ -245,14 +245,14 @@ func TestReviewsReachTheController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newKymaQueues("kcp-system")
 		defer q.reviews.ShutDown()
-		q.review("a")
-		q.review("a")
+		q.enqueueReview("a")
+		q.enqueueReview("a")
 		time.Sleep(batchDelay)
 		synctest.Wait()
 		if name, _ := q.reviews.Get(); name != "a" || q.reviews.Len() != 0 {
 			t.Errorf("review of %q, and %d more; want one of a", name, q.reviews.Len())
 		}
-		q.reconcile("a") // before the controller has started
+		q.enqueue("a") // before the controller has started
 	})
 }
 
@@ -550,7 +550,7 @@ func (failingReader) List(ctx context.Context, _ client.ObjectList, _ ...client.
 // TestBase checks that runtimes get the CRDs that this program contains, without the versions that need a conversion
 // webhook.
 func TestBase(t *testing.T) {
-	base, err := Base()
+	base, err := RuntimeBaseBundle()
 	if err != nil {
 		t.Fatal(err)
 	}

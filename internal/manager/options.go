@@ -31,7 +31,7 @@ import (
 const shutdownTimeout = 10 * time.Second
 
 // managerOptions returns those options of the controller-runtime manager that do not depend on the replica.
-func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctrl.Options, error) {
+func managerOptions(ctx context.Context, c *config.Manager, skipNameValidation bool) (ctrl.Options, error) {
 	kinds, err := newScheme()
 	if err != nil {
 		return ctrl.Options{}, err
@@ -68,7 +68,7 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 		// not cancel them.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	}
-	options.Controller.SkipNameValidation = new(manyNames)
+	options.Controller.SkipNameValidation = new(skipNameValidation)
 	if c.MetricsSecure {
 		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
@@ -130,8 +130,8 @@ type startedCache struct{ cache.Cache }
 // GetCache returns the cache. By this method, controller-runtime recognises a cache among the runnables.
 func (s startedCache) GetCache() cache.Cache { return s.Cache }
 
-// newOwnCache makes a cache of the manager's namespace with the options in o, and adds the cache to the manager.
-func newOwnCache(mgr ctrl.Manager, namespace, what string, o cache.Options) (cache.Cache, error) {
+// addCache makes a cache of the manager's namespace with the options in o, and adds the cache to the manager.
+func addCache(mgr ctrl.Manager, namespace, what string, o cache.Options) (cache.Cache, error) {
 	o.HTTPClient, o.Scheme, o.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
 	o.DefaultNamespaces = map[string]cache.Config{namespace: {}}
 	own, err := cache.New(mgr.GetConfig(), o)

@@ -26,18 +26,19 @@ func newKymaQueues(namespace string) kymaQueues {
 // batchDelay is the delay of a Kyma after an event, so that several events cause only one reconcile or review.
 const batchDelay = 100 * time.Millisecond
 
-// reconcile enqueues a Kyma.
-func (q kymaQueues) reconcile(kyma string) {
+// enqueue enqueues a Kyma.
+func (q kymaQueues) enqueue(kyma string) {
 	q.trigger.Add(queueing.Event, batchDelay,
 		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
 }
 
-// verify enqueues a Kyma without a delay, because another controller waits until the owner of the runtime is verified.
-func (q kymaQueues) verify(kyma string) {
+// enqueueNow enqueues a Kyma without a delay, because another controller waits until the owner of the runtime is
+// verified.
+func (q kymaQueues) enqueueNow(kyma string) {
 	q.trigger.Add(queueing.Event, 0,
 		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
 }
 
-// review enqueues a review of the agent of a Kyma. A review checks whether the reports or the watch list of the agent
-// differ from the status of the Kyma.
-func (q kymaQueues) review(kyma string) { q.reviews.AddAfter(kyma, batchDelay) }
+// enqueueReview enqueues a review of the agent of a Kyma. A enqueueReview checks whether the reports or the watch list
+// of the agent differ from the status of the Kyma.
+func (q kymaQueues) enqueueReview(kyma string) { q.reviews.AddAfter(kyma, batchDelay) }

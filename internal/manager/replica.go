@@ -81,7 +81,7 @@ func newReplica(c *config.Manager, cfg *rest.Config, o ctrl.Options) (replica, e
 	o.LeaderElectionResourceLockInterface = lock
 	o.Controller.NeedLeaderElection = new(false)
 	cfg.Wrap(shard.FencedTransport)
-	sharded, err := newShardedCache(cfg, &o)
+	sharded, err := useShardedCache(cfg, &o)
 	if err != nil {
 		return replica{}, err
 	}
@@ -102,7 +102,7 @@ func newKeeper(c *config.Manager, name string, leases shard.Leases, lock *resour
 	return shard.New(shard.Options{
 		Leases: leases, Name: name, Address: address, Labels: leaseLabels(), Duration: c.ShardLeaseDuration,
 		Gate: shard.ShardedLeaderGate(reading),
-		Open: sharded.Open, Opened: sharded.Opened, Close: sharded.Close, Log: ctrl.Log.WithName("shards"),
+		Open: sharded.Open, Opened: sharded.AnnounceShard, Close: sharded.Close, Log: ctrl.Log.WithName("shards"),
 	})
 }
 
@@ -147,11 +147,11 @@ func (l *leadingEvents) Eventf(of runtime.Object, kind, reason, message string, 
 	}
 }
 
-// newShardedCache returns the cache of a replica with shards, and sets the options so that the manager uses it. The
+// useShardedCache returns the cache of a replica with shards, and sets the options so that the manager uses it. The
 // cache contains only the Kymas and Manifests of the shards that the replica holds. The cache contains all access
 // Secrets: if an access Secret is missing in it, the cluster no longer exists. Therefore the shard, which follows from
 // a label that somebody can remove, must not decide whether an access Secret is in the cache.
-func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shardcache.Cache, error) {
+func useShardedCache(cfg *rest.Config, o *ctrl.Options) (*shardcache.Cache, error) {
 	over, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("building the HTTP client of the cache: %w", err)
@@ -220,7 +220,7 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 	if err != nil {
 		return err
 	}
-	unassigned, err := newOwnCache(mgr, c.Namespace, "objects without shard",
+	unassigned, err := addCache(mgr, c.Namespace, "objects without shard",
 		cache.Options{DefaultLabelSelector: selector, DefaultTransform: stripMetadata})
 	if err != nil {
 		return err

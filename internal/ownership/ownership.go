@@ -151,7 +151,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 	case isOurs && moved(owner.Cluster) && !c.Take:
 		return found, false, c.replacedRefusal(owner.Cluster)
 	case isOurs && owner.Cluster != "" && !moved(owner.Cluster):
-		return Found{Owner: c.record(owner.Cluster), IsRecorded: true}, false, nil
+		return Found{Owner: c.ownerRecord(owner.Cluster), IsRecorded: true}, false, nil
 	case seen.Cluster == "":
 		return found, true, nil
 	case seen.Cluster == c.Me.ControlPlane:
@@ -161,7 +161,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 	case moved(seen.Cluster) && !c.Take:
 		return found, false, c.replacedRefusal(seen.Cluster)
 	}
-	found = Found{Owner: c.record(seen.Cluster), IsRecorded: isOurs}
+	found = Found{Owner: c.ownerRecord(seen.Cluster), IsRecorded: isOurs}
 	switch {
 	case other != "":
 		found.TakenFrom = "it belonged" + strings.TrimPrefix(other, "belongs")
@@ -173,7 +173,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 
 // ownerOf returns the record of the owner in the annotations, or nil if there is none. If the annotations name another
 // owner or cannot be read, the result named other is a text for messages, which describes the owner or the error.
-func ownerOf(annotations map[string]string, c Claim) (owner *Owner, other string) {
+func ownerOf(annotations map[string]string, c Claim) (owner *Owner, conflict string) {
 	text, ownedBy := annotations[v1beta2.AnnotationOwner], annotations[v1beta2.AnnotationOwnedBy]
 	if text == "" {
 		if ownedBy != "" && ownedBy != c.Me.Kyma {
@@ -204,10 +204,10 @@ func (c Claim) replacedRefusal(cluster string) error {
 			c.name()}
 }
 
-// record returns the record that this claim needs in a cluster.
-func (c Claim) record(cluster string) Owner {
+// ownerRecord returns the record that this claim needs in a cluster.
+func (c Claim) ownerRecord(clusterUID string) Owner {
 	o := c.Me
-	o.Cluster = cluster
+	o.Cluster = clusterUID
 	return o
 }
 

@@ -279,7 +279,7 @@ func TestListKymas(t *testing.T) {
 					"kind": "KymaList", "metadata": map[string]any{"resourceVersion": "1"}, "items": c.items}
 			}
 			runtime, _ := newTestCluster(t, answers)
-			in, err := ListKymas(t.Context(), runtime)
+			in, err := FindOwnAndOtherKyma(t.Context(), runtime)
 			if err != nil || (in.Own != nil) != c.own || in.Other != c.other {
 				t.Errorf("%s: %+v, %v", c.reason, in, err)
 			}
@@ -294,7 +294,8 @@ func TestWithoutCRDs(t *testing.T) {
 	kyma := v1beta2.Resource{Group: v1beta2.GroupVersion.Group, Kind: "Kyma", Name: "default"}
 	all := []v1beta2.Resource{kyma, crd("kymas.operator.kyma-project.io"), crd("gadgets.example.com")}
 	want := fmt.Sprint([]v1beta2.Resource{kyma, crd("gadgets.example.com")})
-	if got := WithoutCRDs(all); fmt.Sprint(got) != want || len(all) != 3 || all[1].Kind != "CustomResourceDefinition" {
+	if got := WithoutOwnCRDs(all); fmt.Sprint(got) != want || len(all) != 3 ||
+		all[1].Kind != "CustomResourceDefinition" {
 		t.Errorf("got %v", got)
 	}
 }

@@ -69,9 +69,9 @@ type KymasIn struct {
 	Other string
 }
 
-// ListKymas looks for Kymas in all namespaces of a cluster. A list of two Kymas in all namespaces is enough to find out
-// whether a cluster has another Kyma than its own.
-func ListKymas(ctx context.Context, runtime *apply.Cluster) (in KymasIn, err error) {
+// FindOwnAndOtherKyma looks for Kymas in all namespaces of a cluster. A list of two Kymas in all namespaces is enough
+// to find out whether a cluster has another Kyma than its own.
+func FindOwnAndOtherKyma(ctx context.Context, runtime *apply.Cluster) (in KymasIn, err error) {
 	listed, _, err := runtime.ListByLabel(ctx, v1beta2.GroupVersion.WithKind(v1beta2.KindKyma), "", 2)
 	if loop.Reason(err) == apply.KindUnknown {
 		return in, nil
@@ -95,9 +95,9 @@ func (k KymasIn) WhyCRDsStay(server string) string {
 		clip(k.Other) + " exists there"
 }
 
-// WithoutCRDs returns the given objects without the CRDs of this project's API group. The CRDs of Lifecycle Manager
+// WithoutOwnCRDs returns the given objects without the CRDs of this project's API group. The CRDs of Lifecycle Manager
 // must not be deleted while other Kymas exist, because the deletion of a CRD deletes all objects of its kind.
-func WithoutCRDs(objects []v1beta2.Resource) []v1beta2.Resource {
+func WithoutOwnCRDs(objects []v1beta2.Resource) []v1beta2.Resource {
 	return slices.DeleteFunc(slices.Clone(objects), func(r v1beta2.Resource) bool {
 		return r.Kind == "CustomResourceDefinition" && strings.HasSuffix(r.Name, "."+v1beta2.GroupVersion.Group)
 	})

@@ -51,7 +51,7 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 		if err := entry.validate(); err != nil {
 			return Watchlist{}, fmt.Errorf("reading a watch list: watches[%d]: %w", n, err)
 		}
-		entry = entry.withDefaults()
+		entry = entry.canonical()
 		if first, twice := seen[entry]; twice {
 			return Watchlist{}, fmt.Errorf("reading a watch list: watches[%d] is the same as watches[%d]: remove one",
 				n, first)
@@ -104,9 +104,9 @@ func (w Watch) validate() error {
 	return nil
 }
 
-// withDefaults returns the entry in the form in which two entries are compared: without the field State, and with the
+// canonical returns the entry in the form in which two entries are compared: without the field State, and with the
 // default for Manager if the field Manager is empty.
-func (w Watch) withDefaults() Watch {
+func (w Watch) canonical() Watch {
 	if w.State = false; w.Manager == "" {
 		w.Manager = ManagerName
 	}
@@ -118,7 +118,7 @@ func (w Watch) withDefaults() Watch {
 func (w Watchlist) Digest() string {
 	lines := make([]string, 0, len(w.Watches))
 	for _, entry := range w.Watches {
-		line, err := json.Marshal(entry.withDefaults())
+		line, err := json.Marshal(entry.canonical())
 		if err != nil {
 			panic(err) // strings can always be encoded
 		}

@@ -101,9 +101,9 @@ type Event struct {
 	// Object is the metadata of the changed object, see [TrimMetadata]. Object is nil if the metadata is too large or
 	// not known.
 	Object *metav1.ObjectMeta `json:"object,omitempty"`
-	// State is the changed object itself, as [TrimState] returns it, if the watch has [Watch.State]. State is missing
-	// if the object is too large or could not be read, and in events of agents of former versions. If State is missing,
-	// the receiver reads the changed object from the API server of the runtime.
+	// State is the changed object itself, as [TrimAndEncodeState] returns it, if the watch has [Watch.State]. State is
+	// missing if the object is too large or could not be read, and in events of agents of former versions. If State is
+	// missing, the receiver reads the changed object from the API server of the runtime.
 	State json.RawMessage `json:"state,omitempty"`
 	// States are the states of Objects, in the same order. If an entry of States is null or missing, the agent has not
 	// sent the state of this object.

@@ -273,15 +273,15 @@ func TestTrimState(t *testing.T) {
 	}
 	want := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"annotations":{"a":"b"},"name":"d"},"spec":{"replicas":1},` +
 		`"status":{"text":"t"}}`
-	if got := string(TrimState(object("t"))); got != want {
+	if got := string(TrimAndEncodeState(object("t"))); got != want {
 		t.Errorf("got %s", got)
 	}
 	resource := object("t")
 	resource["apiVersion"] = "example.com/v1"
-	if got := string(TrimState(resource)); !strings.Contains(got, `"template"`) {
+	if got := string(TrimAndEncodeState(resource)); !strings.Contains(got, `"template"`) {
 		t.Errorf("a field of a custom resource is missing: %s", got)
 	}
-	if got := TrimState(object(strings.Repeat("t", MaxStateBytes))); got != nil {
+	if got := TrimAndEncodeState(object(strings.Repeat("t", MaxStateBytes))); got != nil {
 		t.Errorf("a state of %d bytes is sent", len(got))
 	}
 }

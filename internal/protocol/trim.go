@@ -33,12 +33,12 @@ func TrimMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	return t
 }
 
-// TrimState returns the part of an object that decides about its readiness, as JSON: the object without managedFields,
-// without the annotation with the copy of the object that kubectl writes, and, if it is a workload, without the
-// template of its pods. The spec of a custom resource is not shortened, because the readiness expression of a module
-// may use any of its fields. If the trimmed object has more than [MaxStateBytes], TrimState returns nil. TrimState
-// changes the object.
-func TrimState(object map[string]any) json.RawMessage {
+// TrimAndEncodeState returns the part of an object that decides about its readiness, as JSON: the object without
+// managedFields, without the annotation with the copy of the object that kubectl writes, and, if it is a workload,
+// without the template of its pods. The spec of a custom resource is not shortened, because the readiness expression of
+// a module may use any of its fields. If the trimmed object has more than [MaxStateBytes], TrimAndEncodeState returns
+// nil. TrimAndEncodeState changes the object.
+func TrimAndEncodeState(object map[string]any) json.RawMessage {
 	if metadata, ok := object["metadata"].(map[string]any); ok {
 		delete(metadata, "managedFields")
 		if annotations, ok := metadata["annotations"].(map[string]any); ok {

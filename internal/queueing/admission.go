@@ -31,8 +31,8 @@ type Admission struct {
 // NewAdmission returns an Admission that admits at most limit runtimes at the same time. 0 means that there is no
 // limit. When a waiting runtime is admitted, the function admit is called with the name of the runtime, without a lock.
 // The function admit has to start the work, usually by adding a request to a queue.
-func NewAdmission(limit int, admit func(name string)) *Admission {
-	return &Admission{limit: limit, admit: admit, admitted: map[string]time.Time{}, isWaiting: map[string]bool{}}
+func NewAdmission(limit int, onAdmit func(name string)) *Admission {
+	return &Admission{limit: limit, admit: onAdmit, admitted: map[string]time.Time{}, isWaiting: map[string]bool{}}
 }
 
 // Admit requests the permission to begin the work on a runtime, and reports whether the runtime is admitted. If Admit

@@ -24,18 +24,19 @@ func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, er
 	return s, err
 }
 
-// VerifyUnsigned applies the trust policy to a source that cannot have a supported signature, such as a chart in a
+// CheckUnsignedSource applies the trust policy to a source that cannot have a supported signature, such as a chart in a
 // chart repository or a folder. The parameter location is the host and the path of the source, in the format of the
-// prefixes in the rules. The parameter why states why the source cannot be verified; the error message contains it. If
-// the policy is enforced for the location, VerifyUnsigned returns an error with reason SignatureMissing.
-func (r *Registry) VerifyUnsigned(location, why string) (trust.Signature, error) {
+// prefixes in the rules. The parameter whyUnverifiable states why the source cannot be verified; the error message
+// contains it. If the policy is enforced for the location, CheckUnsignedSource returns an error with reason
+// SignatureMissing.
+func (r *Registry) CheckUnsignedSource(location, whyUnverifiable string) (trust.Signature, error) {
 	rule := r.opts.Trust.Current().RuleFor(trust.SubjectOf(location))
 	if rule.Mode == trust.Off {
 		return trust.Signature{}, nil
 	}
 	e := &ocm.Error{Ref: location, Doing: "verifying", Code: ocm.SignatureMissing,
 		Problem: fmt.Sprintf("it cannot be verified: %s: package it as a signed component version, or change rule %q "+
-			"of the trust policy", why, rule.Prefix)}
+			"of the trust policy", whyUnverifiable, rule.Prefix)}
 	if rule.Mode == trust.Enforce {
 		return trust.Signature{}, e
 	}
@@ -200,7 +201,7 @@ func (r *Registry) admitComponent(ctx context.Context, layer Layer, where placem
 // admitImage verifies the image manifest to which a tag points. Each digest is verified only once.
 func (r *Registry) admitImage(ctx context.Context, s *session, found *ocm.ImageManifest, layer Layer, rule trust.Rule,
 	p *trust.Rules) (string, trust.Signature, error) {
-	digest, err := ocm.LayerOf(found.Manifest, layer.Name, found.Ref)
+	digest, err := ocm.LayerDigestOf(found.Manifest, layer.Name, found.Ref)
 	if err != nil {
 		return "", trust.Signature{}, err
 	}
@@ -209,15 +210,15 @@ func (r *Registry) admitImage(ctx context.Context, s *session, found *ocm.ImageM
 		return digest, sig, nil
 	}
 	f := trust.NewVerification(s, rule)
-	k, err := f.VerifyImage(ctx, found)
+	k, err := f.FindImageSigner(ctx, found)
 	if err != nil {
 		return "", trust.Signature{}, err
 	}
 	if k == nil && rule.Mode == trust.Warn {
-		return digest, trust.Signature{Problem: f.Fail(found.Ref).Error()}, nil
+		return digest, trust.Signature{Problem: f.SignatureError(found.Ref).Error()}, nil
 	}
 	if k == nil {
-		return "", trust.Signature{}, f.Fail(found.Ref)
+		return "", trust.Signature{}, f.SignatureError(found.Ref)
 	}
 	sig := trust.Signature{Verified: true, Key: k.String(), Kind: trust.KindCosign}
 	r.remember(key, sig)

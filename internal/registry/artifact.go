@@ -25,7 +25,7 @@ func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error)
 	if err != nil || has {
 		return a, err
 	}
-	return a.Edit(func(d map[string]any) error {
+	return a.WithEditedDescriptor(func(d map[string]any) error {
 		if c, ok := d["component"].(map[string]any); ok {
 			d = c
 		}
@@ -137,7 +137,7 @@ func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Art
 	a, err := r.readArtifact(ctx, s, of.Repository, tag+".sig")
 	if err == nil {
 		all = append(all, a)
-	} else if !ocm.IsAbsent(err) {
+	} else if !ocm.IsAbsentOrUnusable(err) {
 		return nil, err
 	}
 	f := trust.NewVerification(s, trust.Rule{})
@@ -147,7 +147,7 @@ func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Art
 	}
 	for _, d := range list[:min(len(list), trust.MaxSignatures)] {
 		a, err := r.readArtifact(ctx, s, of.Repository, d.Digest.String())
-		if err != nil && !ocm.IsAbsent(err) {
+		if err != nil && !ocm.IsAbsentOrUnusable(err) {
 			return nil, err
 		}
 		if err == nil {
@@ -169,7 +169,7 @@ func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Art
 //
 // Errors are of type *Error with reason InvalidReference, RegistryUnauthorized, RegistryUnreachable, ArtifactNotFound
 // or ArtifactExists. If the context was cancelled, the error is the error of the context.
-func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (written bool, err error) {
+func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (isTagChanged bool, err error) {
 	p, err := r.repository(r.base, r.plain, a.Repository)
 	if err != nil {
 		return false, err

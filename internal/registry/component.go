@@ -140,8 +140,8 @@ func (r *Registry) pullComponent(ctx context.Context, p place, base, name, versi
 		return nil, ocm.NewError(ocm.InvalidDescriptor, found.Ref,
 			"its descriptor is of %s:%s: push the module under its own name and version", c.Name, c.Version)
 	}
-	c.Content = contentOf(c, found)
-	if err := r.verifyComponent(ctx, s, found, d, c, policy); err != nil {
+	c.Content = contentDigest(c, found)
+	if err := r.verifyAndPinComponent(ctx, s, found, d, c, policy); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -177,10 +177,10 @@ func (r *Registry) pullDescriptor(ctx context.Context, s *session, of *ocm.Image
 	return ocm.ParseDescriptor(data, of.Ref)
 }
 
-// contentOf computes [Component.Content]. The caller has to call contentOf before it replaces image references by
-// references with signed digests. If the descriptor contains a tag instead of the digest of a layer, contentOf takes
-// the digest of the layer from the manifest of the component version.
-func contentOf(c *Component, found *ocm.ImageManifest) string {
+// contentDigest computes [Component.Content]. The caller has to call contentDigest before it replaces image references
+// by references with signed digests. If the descriptor contains a tag instead of the digest of a layer, contentDigest
+// takes the digest of the layer from the manifest of the component version.
+func contentDigest(c *Component, found *ocm.ImageManifest) string {
 	h := sha256.New()
 	encode := json.NewEncoder(h)
 	_ = encode.Encode([]any{c.Name, c.Version, c.Images}) // texts always encode
@@ -188,7 +188,7 @@ func contentOf(c *Component, found *ocm.ImageManifest) string {
 		layer, chart := c.Layers[name], c.Charts[name]
 		ref := layer.Ref
 		if ref != "" && !strings.Contains(ref, ":") {
-			if digest, err := ocm.LayerOf(found.Manifest, name, found.Ref); err == nil {
+			if digest, err := ocm.LayerDigestOf(found.Manifest, name, found.Ref); err == nil {
 				ref = digest
 			}
 		}

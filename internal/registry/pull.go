@@ -79,9 +79,9 @@ func checkRedirect(_ *http.Request, via []*http.Request) error {
 }
 
 // Manifest reads the image manifest to which a tag or a digest points.
-func (s *session) Manifest(ctx context.Context, tag string) (*ocm.ImageManifest, error) {
-	ref := s.refTo(tag)
-	data, err := s.ManifestBytes(ctx, ref, "manifests/"+tag)
+func (s *session) Manifest(ctx context.Context, tagOrDigest string) (*ocm.ImageManifest, error) {
+	ref := s.refTo(tagOrDigest)
+	data, err := s.ManifestBytes(ctx, ref, "manifests/"+tagOrDigest)
 	if err != nil {
 		return nil, err
 	}

@@ -370,10 +370,10 @@ func shouldTryNext(err error) bool {
 	return ok && (e.Code == ocm.ArtifactNotFound || e.Code == ocm.RegistryUnauthorized)
 }
 
-// HasCached reports whether the cache has a verified layer with this digest. If HasCached returns true, the layer can
-// be installed without a request. With a trust policy, HasCached always returns false, because even a cached layer must
-// be admitted by the policy before it is installed.
-func (r *Registry) HasCached(digest string) bool {
+// CanInstallFromCache reports whether the cache has a verified layer with this digest. If CanInstallFromCache returns
+// true, the layer can be installed without a request. With a trust policy, CanInstallFromCache always returns false,
+// because even a cached layer must be admitted by the policy before it is installed.
+func (r *Registry) CanInstallFromCache(digest string) bool {
 	_, held := r.layers.get(digest)
 	return held && r.opts.Trust == nil
 }
@@ -404,7 +404,7 @@ func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource
 		if err != nil {
 			return nil, "", err
 		}
-		if digest, err = ocm.LayerOf(found.Manifest, resource, found.Ref); err != nil {
+		if digest, err = ocm.LayerDigestOf(found.Manifest, resource, found.Ref); err != nil {
 			return nil, "", err
 		}
 	}

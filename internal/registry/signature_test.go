@@ -952,7 +952,7 @@ func TestRegistryDownWhileVerifying(t *testing.T) {
 func TestVerifyUnsigned(t *testing.T) {
 	for mode, want := range map[trust.Mode]string{trust.Enforce: ocm.SignatureMissing, trust.Warn: "", trust.Off: ""} {
 		r, _ := openRegistry(t, Options{Host: "r.io", Trust: trustPolicy(t, policyText(mode, "p256"))})
-		sig, err := r.VerifyUnsigned("https://charts.example.com/stable", "it is a chart of a chart repository")
+		sig, err := r.CheckUnsignedSource("https://charts.example.com/stable", "it is a chart of a chart repository")
 		if want != "" {
 			wantReason(t, err, want)
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// verifyComponent applies the trust policy to the component c. In a verified component, all layers and images are
+// verifyAndPinComponent applies the trust policy to the component c. In a verified component, all layers and images are
 // referenced by digest, because the signature does not cover the other fields that say where the content is.
-func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor,
+func (r *Registry) verifyAndPinComponent(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor,
 	c *Component, p *trust.Rules) error {
 	subject := trust.SubjectOf(s.Name())
 	rule := p.RuleFor(subject)
@@ -24,7 +24,7 @@ func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.I
 		return nil
 	}
 	f := trust.NewVerification(s, rule)
-	if k := f.VerifyDescriptor(d); k != nil {
+	if k := f.FindDescriptorSigner(d); k != nil {
 		if err := r.pinBySignedDigests(ctx, s, found, d, c); err == nil {
 			c.Signature = trust.Signature{Verified: true, Key: k.String(), Kind: trust.KindOCM}
 		} else {
@@ -32,9 +32,9 @@ func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.I
 		}
 	}
 	if !c.Signature.Verified {
-		k, err := f.VerifyImage(ctx, found)
+		k, err := f.FindImageSigner(ctx, found)
 		if err == nil && k == nil {
-			err = f.Fail(found.Ref)
+			err = f.SignatureError(found.Ref)
 		}
 		if err == nil {
 			err = pinByManifest(found, c)
@@ -61,7 +61,7 @@ func pinByManifest(found *ocm.ImageManifest, c *Component) error {
 		if strings.Contains(layer.Ref, ":") {
 			continue
 		}
-		digest, err := ocm.LayerOf(found.Manifest, name, found.Ref)
+		digest, err := ocm.LayerDigestOf(found.Manifest, name, found.Ref)
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 		switch a := res.Access; {
 		case a.IsLocal():
 			layer := c.Layers[res.Name]
-			digest, err := r.signedLayer(ctx, s, found, res, layer.Ref)
+			digest, err := r.signedLayerDigest(ctx, s, found, res, layer.Ref)
 			if err != nil {
 				return err
 			}
@@ -111,15 +111,15 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 	return nil
 }
 
-// signedLayer returns the signed digest of a local resource. The resource is then fetched by this digest. If the
-// descriptor contains no digest of the resource's blob, signedLayer returns "".
-func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.ImageManifest, res ocm.Element,
+// signedLayerDigest returns the signed digest of a local resource. The resource is then fetched by this digest. If the
+// descriptor contains no digest of the resource's blob, signedLayerDigest returns "".
+func (r *Registry) signedLayerDigest(ctx context.Context, s *session, found *ocm.ImageManifest, res ocm.Element,
 	ref string) (string, error) {
 	if res.Digest == nil || res.Digest.NormalisationAlgorithm != ocm.GenericBlobDigest {
 		return "", nil
 	}
 	if !strings.Contains(ref, ":") {
-		digest, err := ocm.LayerOf(found.Manifest, res.Name, found.Ref)
+		digest, err := ocm.LayerDigestOf(found.Manifest, res.Name, found.Ref)
 		if err != nil {
 			return "", err
 		}

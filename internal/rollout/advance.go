@@ -116,7 +116,7 @@ type advance struct {
 	admitted place.Admitted
 	places   *place.Places
 	deadline time.Duration
-	clockSet time.Time // when somebody has set the clock last, see noticeClock
+	clockSet time.Time // when somebody has set the clock last, see restartDelaysIfClockSet
 
 	members []member // the runtimes in scope, by rank and name
 	stages  []tally
@@ -142,22 +142,23 @@ type member struct {
 	blocked    *channel.Blocker
 }
 
-// isHurt reports whether the update is likely to repair a module that does not work in a runtime. The rollout admits
-// runtimes with such a module first. A rollout to a lower version is likely to repair every module that does not work.
-// A rollout to a higher version is likely to repair the module in a runtime if the update of an earlier rollout has
-// failed in this runtime.
-func (a *advance) isHurt(m *member) bool {
-	if a.spec.IsBack() {
+// isLikelyRepaired reports whether the update is likely to repair a module that does not work in a runtime. The rollout
+// admits runtimes with such a module first. A rollout to a lower version is likely to repair every module that does not
+// work. A rollout to a higher version is likely to repair the module in a runtime if the update of an earlier rollout
+// has failed in this runtime.
+func (a *advance) isLikelyRepaired(m *member) bool {
+	if a.spec.IsRollback() {
 		return !evidence.IsWell(m.State)
 	}
-	return m.isCorrected(a.spec.From)
+	return m.hasVersionOfEarlierRollout(a.spec.From)
 }
 
-// isCorrected reports whether the update replaces a version that an earlier rollout has left in the runtime.
-// isCorrected returns true if the requested version is higher than the proven version. isCorrected also returns true if
-// a lower version is requested, but the higher version is still installed.
-func (m *member) isCorrected(from string) bool {
-	return channel.IsLower(from, m.Ordered) || channel.IsLower(m.Ordered, m.Installed)
+// hasVersionOfEarlierRollout reports whether the update replaces a version that an earlier rollout has left in the
+// runtime. hasVersionOfEarlierRollout returns true if the requested version is higher than the proven version.
+// hasVersionOfEarlierRollout also returns true if a lower version is requested, but the higher version is still
+// installed.
+func (m *member) hasVersionOfEarlierRollout(provenVersion string) bool {
+	return channel.IsLower(provenVersion, m.Ordered) || channel.IsLower(m.Ordered, m.Installed)
 }
 
 // tally counts the runtimes of one stage, by the verdicts on their updates.
@@ -201,7 +202,7 @@ func newAdvance(in Inputs) (*advance, error) {
 	if int(a.status.Stage.Index) >= len(a.stages) {
 		a.status.Stage.Index = int32Of(len(a.stages) - 1)
 	}
-	a.noticeClock()
+	a.restartDelaysIfClockSet()
 	return a, nil
 }
 
@@ -210,7 +211,7 @@ func newAdvance(in Inputs) (*advance, error) {
 func PlanDigest(r *v1beta2.ModuleRollout) string {
 	plan := []any{r.Name, r.Spec.Module, r.Spec.Channel, r.Spec.From, r.Spec.To, r.Spec.Lineage, r.Spec.Stages,
 		r.Spec.Defaults}
-	if r.Spec.IsBack() {
+	if r.Spec.IsRollback() {
 		plan = append(plan, r.Spec.Direction)
 	}
 	if r.Spec.OnlyFailed {
@@ -230,8 +231,8 @@ func PlanDigest(r *v1beta2.ModuleRollout) string {
 // isStaged reports whether the rollout has stages. Without stages, all runtimes are updated at once.
 func (a *advance) isStaged() bool { return len(a.spec.Stages) > 0 }
 
-// current returns the position of the current stage.
-func (a *advance) current() int { return int(a.status.Stage.Index) }
+// currentStage returns the position of the current stage.
+func (a *advance) currentStage() int { return int(a.status.Stage.Index) }
 
 // enter begins a stage.
 func (a *advance) enter(stage int) {
@@ -242,8 +243,8 @@ func (a *advance) enter(stage int) {
 	}
 }
 
-// after requests another call of Advance after the delay d.
-func (a *advance) after(d time.Duration) {
+// requeueAfter requests another call of Advance after the delay d.
+func (a *advance) requeueAfter(d time.Duration) {
 	if d > 0 && (a.next == 0 || d < a.next) {
 		a.next = d
 	}
@@ -260,7 +261,7 @@ func (a *advance) judgeAll() {
 		}
 		is := a.judge(r)
 		m.verdict, m.isIdle = is.verdict, is.isIdle
-		a.after(is.next)
+		a.requeueAfter(is.next)
 		if m.verdict == OutOfScope {
 			a.outOfScope++
 			continue
@@ -271,8 +272,8 @@ func (a *advance) judgeAll() {
 		t := &a.stages[m.Stage]
 		t.count(m.verdict)
 		switch {
-		case m.verdict == Waiting && !a.spec.IsBack():
-			a.compare(t, r, began)
+		case m.verdict == Waiting && !a.spec.IsRollback():
+			a.countInControlGroup(t, r, began)
 		case m.verdict == Updating && m.isIdle:
 			t.idle++
 		}
@@ -284,13 +285,14 @@ func (a *advance) judgeAll() {
 	for i := range a.stages {
 		a.total.add(&a.stages[i])
 	}
-	a.findPending()
+	a.keepPendingAdmissions()
 }
 
-// compare counts a waiting runtime in the control group if the runtime worked before the rollout began.
-func (a *advance) compare(t *tally, r *Runtime, began time.Time) {
+// countInControlGroup counts a waiting runtime in the control group if the runtime worked before the rollout began.
+func (a *advance) countInControlGroup(t *tally, r *Runtime, rolloutStart time.Time) {
 	isSilent := !r.UnreachableSince.IsZero()
-	if isSilent && r.UnreachableSince.Before(began) || !evidence.IsWell(r.State) && r.Since.Before(began) {
+	if isSilent && r.UnreachableSince.Before(rolloutStart) || !evidence.IsWell(r.State) &&
+		r.Since.Before(rolloutStart) {
 		return
 	}
 	t.control++
@@ -318,21 +320,21 @@ func (a *advance) startedAt() time.Time {
 	return a.Now
 }
 
-// findPending finds the runtimes that were admitted and have not begun yet. A runtime that has begun its update needs
-// no admission any more. A runtime that cannot begin now loses its admission, so that it occupies no slot; the runtime
-// is admitted again when it can begin.
-func (a *advance) findPending() {
+// keepPendingAdmissions finds the runtimes that were admitted and have not begun yet. A runtime that has begun its
+// update needs no admission any more. A runtime that cannot begin now loses its admission, so that it occupies no slot;
+// the runtime is admitted again when it can begin.
+func (a *advance) keepPendingAdmissions() {
 	before := a.admitted
 	a.admitted = place.Admitted{}
 	for i := range a.members {
-		if m := &a.members[i]; before[m.Token] && m.verdict == Waiting && m.Stage <= a.current() && a.canBegin(m) {
+		if m := &a.members[i]; before[m.Token] && m.verdict == Waiting && m.Stage <= a.currentStage() && a.canBegin(m) {
 			a.reserve(m)
 		}
 	}
 }
 
-// release removes all admissions.
-func (a *advance) release() {
+// withdrawAdmissions removes all admissions.
+func (a *advance) withdrawAdmissions() {
 	a.admitted, a.admittedNow = place.Admitted{}, nil
 	for i := range a.members {
 		m := &a.members[i]
@@ -380,15 +382,15 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonUnmanaged), Message: cmp.Or(m.Message,
 			"the module is not updated in state "+string(m.State))}
 	case a.spec.OnlyFailed && m.State != v1beta2.StateError && a.since(m.Since) < a.deadline:
-		a.after(a.deadline - a.since(m.Since))
+		a.requeueAfter(a.deadline - a.since(m.Since))
 		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonApplying),
 			Message: "its update is under way, and only runtimes in which it fails are taken back"}
-	case !evidence.IsWell(m.State) && !a.isHurt(m):
+	case !evidence.IsWell(m.State) && !a.isLikelyRepaired(m):
 		left := a.deadline - a.since(m.Since)
-		if isLast := a.current() == len(a.stages)-1; isLast {
-			a.after(left)
+		if isLast := a.currentStage() == len(a.stages)-1; isLast {
+			a.requeueAfter(left)
 		}
-		if left > 0 || a.current() < len(a.stages)-1 {
+		if left > 0 || a.currentStage() < len(a.stages)-1 {
 			return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonInternalError),
 				Message: "the module does not " +
 					"work without the new version, so an update would prove nothing: it follows in the last stage"}
@@ -407,7 +409,7 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 		return nil
 	}
 	if b != nil && !b.Until.IsZero() {
-		a.after(b.Until.Sub(a.Now))
+		a.requeueAfter(b.Until.Sub(a.Now))
 	}
 	return b
 }

@@ -36,13 +36,13 @@ func (c *Clock) Notice(wall time.Time, elapsed time.Duration) {
 	c.wall, c.elapsed = wall, elapsed
 }
 
-// noticeClock finds out whether somebody has set the clock since the times in the status were stored. The clock was set
-// if the caller has noticed the change, or if a stored time is in the future. After the clock was set, all delays of
-// the rollout begin again: the soak of the stage, the deadlines, and the minute in which maxStartsPerMinute limits the
-// starts. Without a new beginning, a clock that is set forward would end a soak early, and updates that have just begun
-// would miss their deadline. After a clock is set back, the rollout would wait until the stored times are reached. The
-// condition ClockSet stores the time from which the deadlines of runtimes count.
-func (a *advance) noticeClock() {
+// restartDelaysIfClockSet finds out whether somebody has set the clock since the times in the status were stored. The
+// clock was set if the caller has noticed the change, or if a stored time is in the future. After the clock was set,
+// all delays of the rollout begin again: the soak of the stage, the deadlines, and the minute in which
+// maxStartsPerMinute limits the starts. Without a new beginning, a clock that is set forward would end a soak early,
+// and updates that have just begun would miss their deadline. After a clock is set back, the rollout would wait until
+// the stored times are reached. The condition ClockSet stores the time from which the deadlines of runtimes count.
+func (a *advance) restartDelaysIfClockSet() {
 	if was := meta.FindStatusCondition(a.status.Conditions, ConditionClockSet); was != nil {
 		a.clockSet = was.LastTransitionTime.Time
 	}
@@ -72,7 +72,7 @@ func (a *advance) noticeClock() {
 	isObserved := a.status.Phase == v1beta2.RolloutWaitingForGate && !s.SoakUntil.After(a.Now)
 	if !s.ProvenAt.IsZero() && !isObserved && !a.isInTail() {
 		s.ProvenAt = now
-		s.SoakUntil = metav1.NewTime(a.Now.Add(a.spec.Stages[a.current()].Soak.Duration))
+		s.SoakUntil = metav1.NewTime(a.Now.Add(a.spec.Stages[a.currentStage()].Soak.Duration))
 	}
 	for i := range s.Gates {
 		s.Gates[i].Since = now

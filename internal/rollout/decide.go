@@ -22,25 +22,25 @@ func (a *advance) decide() {
 		return
 	}
 	if !a.isStaged() {
-		a.decideAtOnce()
+		a.decideWithoutStages()
 		return
 	}
-	a.resume()
+	a.applyResumption()
 	a.checkFailures()
-	if a.isHalted() {
+	if a.applyHalt() {
 		return
 	}
-	isHeld := a.hold()
+	isHeld := a.addHolds()
 	switch {
 	case isHeld:
-		a.release()
+		a.withdrawAdmissions()
 	case a.total.counts.InScope == 0:
 		a.end(v1beta2.RolloutCompleted, "")
 		return
 	}
 	a.progress(isHeld)
 	switch {
-	case a.status.Phase.IsOver() || a.isHalted():
+	case a.status.Phase.IsOver() || a.applyHalt():
 	case !isHeld:
 		a.admit()
 	case a.total.counts.InScope == a.total.counts.Waiting && a.Preflight != nil:
@@ -50,13 +50,13 @@ func (a *advance) decide() {
 	}
 }
 
-// isHalted reports whether the rollout is halted. While a rollout is halted, no runtime is admitted, and the status has
-// the reason until a person resumes the rollout.
-func (a *advance) isHalted() bool {
+// applyHalt reports whether the rollout is halted. While a rollout is halted, no runtime is admitted, and the status
+// has the reason until a person resumes the rollout.
+func (a *advance) applyHalt() (isHalted bool) {
 	if a.status.HaltedAt.IsZero() {
 		return false
 	}
-	a.release()
+	a.withdrawAdmissions()
 	a.status.Phase = v1beta2.RolloutHalted
 	isOther := func(b v1beta2.RolloutBlocker) bool {
 		return b.Code != v1beta2.ReasonTooManyFailures && b.Code != v1beta2.ReasonTooManyLost &&
@@ -65,7 +65,7 @@ func (a *advance) isHalted() bool {
 	if a.blockers = slices.DeleteFunc(a.blockers, isOther); len(a.blockers) == 0 {
 		a.blockers = slices.DeleteFunc(slices.Clone(a.Rollout.Status.Blockers), isOther)
 	}
-	if w := a.WayBack; a.spec.TakesBack() && w != nil && !w.Declared {
+	if w := a.WayBack; a.spec.TakesBackOnHalt() && w != nil && !w.Declared {
 		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonDowngradeUnsafe,
 			Message: "nobody is taken back: " + w.Message, Remedy: fmt.Sprintf("correct it in a higher version: klm "+
 				"channel set %s %s VERSION --urgency=hotfix --reason=…", a.spec.Module, a.spec.Channel)})
@@ -84,11 +84,11 @@ func because(reason string) string {
 func (a *advance) end(phase v1beta2.RolloutPhase, message string) {
 	a.status.Phase, a.status.Message, a.status.EndedAt = phase, message, metav1.NewTime(a.Now)
 	a.blockers = nil
-	a.release()
+	a.withdrawAdmissions()
 }
 
-// decideAtOnce does the same as decide for a rollout without stages, which only observes the runtimes.
-func (a *advance) decideAtOnce() {
+// decideWithoutStages does the same as decide for a rollout without stages, which only observes the runtimes.
+func (a *advance) decideWithoutStages() {
 	c := &a.total.counts
 	a.status.Phase = v1beta2.RolloutUpdating
 	if c.Waiting == 0 && c.Updating == 0 {
@@ -98,7 +98,7 @@ func (a *advance) decideAtOnce() {
 	if c.Updating == 0 && a.countAwaited() == 0 {
 		a.status.Phase = v1beta2.RolloutTail
 	}
-	a.expire(laterOf(a.startedAt(), a.clockSet).Add(DefaultProgressDeadline))
+	a.completeAt(laterOf(a.startedAt(), a.clockSet).Add(DefaultProgressDeadline))
 }
 
 // countAwaited returns the number of runtimes of the current stage that are not admitted yet, but whose update the
@@ -106,17 +106,17 @@ func (a *advance) decideAtOnce() {
 func (a *advance) countAwaited() int {
 	n := 0
 	for i := range a.members {
-		if m := &a.members[i]; m.Stage == a.current() && m.verdict == Waiting && !m.isAdmitted && a.isAwaited(m) {
+		if m := &a.members[i]; m.Stage == a.currentStage() && m.verdict == Waiting && !m.isAdmitted && a.isAwaited(m) {
 			n++
 		}
 	}
 	return n
 }
 
-// expire completes the rollout at its deadline.
-func (a *advance) expire(deadline time.Time) {
+// completeAt completes the rollout at its deadline.
+func (a *advance) completeAt(deadline time.Time) {
 	if left := deadline.Sub(a.Now); left > 0 {
-		a.after(left)
+		a.requeueAfter(left)
 		return
 	}
 	a.end(v1beta2.RolloutCompleted, "")
@@ -128,9 +128,9 @@ func EndsByResumption(code string) bool {
 		code == v1beta2.ReasonPolicyDeleted
 }
 
-// resume ends the halt of a rollout if a person has added a resumption to its spec. The failures before the resumption
-// are acknowledged: only later failures count.
-func (a *advance) resume() {
+// applyResumption ends the halt of a rollout if a person has added a resumption to its spec. The failures before the
+// resumption are acknowledged: only later failures count.
+func (a *advance) applyResumption() {
 	// The rollout stores only the number of acknowledged failures. When a runtime with an acknowledged failure
 	// recovers, the number is reduced, so that it does not cover a later failure of another runtime. While the update
 	// of a runtime is being retried, its failure stays acknowledged.
@@ -183,7 +183,7 @@ func (a *advance) checkFailures() {
 				updated, allowed),
 			fmt.Sprintf("%d of %d that are not updated cannot be reached either", a.total.silent, others)})
 	}
-	a.haltFor(all)
+	a.haltOrHold(all)
 }
 
 // stageOverBudget returns the index of the first stage that must halt the rollout, or -1. A stage must halt the rollout
@@ -199,10 +199,10 @@ func (a *advance) stageOverBudget() int {
 	return -1
 }
 
-// haltFor halts the rollout if, for at least one kind of failure, the updated runtimes fail more often than the others.
-// If no kind of failure is more frequent in the updated runtimes, haltFor holds the rollout. After a halt, haltFor
-// reports every kind of failure as a reason, because the rollout stays halted for each of them.
-func (a *advance) haltFor(all []overBudget) {
+// haltOrHold halts the rollout if, for at least one kind of failure, the updated runtimes fail more often than the
+// others. If no kind of failure is more frequent in the updated runtimes, haltOrHold holds the rollout. After a halt,
+// haltOrHold reports every kind of failure as a reason, because the rollout stays halted for each of them.
+func (a *advance) haltOrHold(all []overBudget) {
 	if a.status.HaltedAt.IsZero() && slices.ContainsFunc(all, func(o overBudget) bool { return o.isWorse }) {
 		a.status.HaltedAt = metav1.NewTime(a.Now)
 	}
@@ -218,8 +218,8 @@ func (a *advance) haltFor(all []overBudget) {
 	}
 }
 
-// hold reports whether a reason other than a failure of the version forbids admissions now.
-func (a *advance) hold() bool {
+// addHolds reports whether a reason other than a failure of the version forbids admissions now.
+func (a *advance) addHolds() (isHeld bool) {
 	if a.spec.State == v1beta2.RolloutPaused {
 		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonRolloutPaused, Object: "ModuleRollout " + a.Rollout.Name,
 			Message: "the rollout is paused" + because(a.spec.Reason), Remedy: a.command("resume")})
@@ -244,21 +244,22 @@ func (a *advance) hold() bool {
 // begins.
 func (a *advance) progress(isHeld bool) {
 	if a.isInTail() {
-		a.tail(isHeld)
+		a.advanceTail(isHeld)
 		return
 	}
 	for {
 		s := &a.status.Stage
-		if !a.isProven() {
+		if !a.isCurrentStageProven() {
 			a.status.Phase = v1beta2.RolloutUpdating
 			return
 		}
-		if s.ProvenAt.IsZero() && a.stages[a.current()].counts.Proven > 0 { // otherwise no runtime could be observed
+		// otherwise no runtime could be observed
+		if s.ProvenAt.IsZero() && a.stages[a.currentStage()].counts.Proven > 0 {
 			s.ProvenAt = metav1.NewTime(a.Now)
-			s.SoakUntil = metav1.NewTime(a.Now.Add(a.spec.Stages[a.current()].Soak.Duration))
+			s.SoakUntil = metav1.NewTime(a.Now.Add(a.spec.Stages[a.currentStage()].Soak.Duration))
 		}
 		if left := s.SoakUntil.Sub(a.Now); !s.SoakUntil.IsZero() && left > 0 {
-			a.after(left)
+			a.requeueAfter(left)
 			a.status.Phase = v1beta2.RolloutSoaking
 			return
 		}
@@ -266,16 +267,16 @@ func (a *advance) progress(isHeld bool) {
 			a.status.Phase = v1beta2.RolloutWaitingForGate
 			return
 		}
-		if a.current() == len(a.stages)-1 {
-			a.tail(isHeld)
+		if a.currentStage() == len(a.stages)-1 {
+			a.advanceTail(isHeld)
 			return
 		}
-		if isHeld || !a.hasEvidence(a.current()+1) {
+		if isHeld || !a.checkEvidence(a.currentStage()+1) {
 			a.status.Phase = v1beta2.RolloutHeld
 			return
 		}
-		a.keepResult()
-		a.enter(a.current() + 1)
+		a.recordStagePassed()
+		a.enter(a.currentStage() + 1)
 		a.Gates = nil // the results were read for the former stage
 	}
 }
@@ -288,15 +289,15 @@ func (a *advance) isInTail() bool {
 		return true
 	}
 	was := stageResult(a.Rollout.Status.Stages, a.status.Stage.Name)
-	return a.current() == len(a.stages)-1 && was != nil && was.Passed
+	return a.currentStage() == len(a.stages)-1 && was != nil && was.Passed
 }
 
-// isProven reports whether the current stage has reached its quorum: enough of the runtimes that can be updated now are
-// proven. Failed and lost runtimes have separate limits. A stage in which no runtime can be updated delays the next
-// stage only for a limited time; hasEvidence decides about this.
-func (a *advance) isProven() bool {
-	t := &a.stages[a.current()]
-	isLast := a.current() == len(a.stages)-1
+// isCurrentStageProven reports whether the current stage has reached its quorum: enough of the runtimes that can be
+// updated now are proven. Failed and lost runtimes have separate limits. A stage in which no runtime can be updated
+// delays the next stage only for a limited time; checkEvidence decides about this.
+func (a *advance) isCurrentStageProven() bool {
+	t := &a.stages[a.currentStage()]
+	isLast := a.currentStage() == len(a.stages)-1
 	if isLast && !a.status.Stage.ProvenAt.IsZero() {
 		return true
 	}
@@ -305,7 +306,7 @@ func (a *advance) isProven() bool {
 		return proven >= Quorum(a.Rollout, proven+awaited)
 	}
 	left := a.status.Stage.StartedAt.Add(a.deadline).Sub(a.Now)
-	a.after(left)
+	a.requeueAfter(left)
 	return awaited == 0 && left <= 0
 }
 
@@ -317,18 +318,18 @@ func Quorum(r *v1beta2.ModuleRollout, runtimes int) int {
 
 // NeededEvidence returns how many runtimes of earlier stages have to be proven before a stage begins. before is the
 // number of runtimes of these stages.
-func NeededEvidence(r *v1beta2.ModuleRollout, stage, before int) int {
+func NeededEvidence(r *v1beta2.ModuleRollout, stage, earlierRuntimes int) int {
 	switch s := &r.Spec.Stages[stage]; {
 	case s.MinEvidence != nil:
 		return int(*s.MinEvidence)
-	case before > 0, stage == len(r.Spec.Stages)-1:
+	case earlierRuntimes > 0, stage == len(r.Spec.Stages)-1:
 		return 1
 	}
 	return 0
 }
 
-// hasEvidence reports whether enough runtimes are proven for a stage to begin.
-func (a *advance) hasEvidence(stage int) bool {
+// checkEvidence reports whether enough runtimes are proven for a stage to begin.
+func (a *advance) checkEvidence(stage int) (isSufficient bool) {
 	before, proven := int32(0), int32(0)
 	for i := range stage {
 		before += a.stages[i].counts.InScope
@@ -345,8 +346,8 @@ func (a *advance) hasEvidence(stage int) bool {
 	return false
 }
 
-// keepResult records in the status that the current stage has passed, and when the stage was proven.
-func (a *advance) keepResult() {
+// recordStagePassed records in the status that the current stage has passed, and when the stage was proven.
+func (a *advance) recordStagePassed() {
 	s := stageResult(a.status.Stages, a.status.Stage.Name)
 	if s == nil {
 		a.status.Stages = append(a.status.Stages, v1beta2.RolloutStageResult{Name: a.status.Stage.Name})
@@ -355,12 +356,12 @@ func (a *advance) keepResult() {
 	s.ProvenAt, s.Passed = a.status.Stage.ProvenAt, true
 }
 
-// tail handles the time after the last stage, in which the remaining runtimes are still admitted. A rollout that is
-// held does not end.
-func (a *advance) tail(isHeld bool) {
-	a.keepResult()
+// advanceTail handles the time after the last stage, in which the remaining runtimes are still admitted. A rollout that
+// is held does not end.
+func (a *advance) advanceTail(isHeld bool) {
+	a.recordStagePassed()
 	a.status.Phase = v1beta2.RolloutTail
-	switch deadline := a.spec.Stages[a.current()].ProgressDeadline.Duration; {
+	switch deadline := a.spec.Stages[a.currentStage()].ProgressDeadline.Duration; {
 	case isHeld:
 	case a.total.counts.Waiting == 0 && a.total.counts.Updating == 0:
 		a.end(v1beta2.RolloutCompleted, "")
@@ -369,14 +370,14 @@ func (a *advance) tail(isHeld bool) {
 		if since.IsZero() {
 			since = a.status.Stage.StartedAt
 		}
-		a.expire(laterOf(since.Time, a.clockSet).Add(cmp.Or(deadline, DefaultProgressDeadline)))
+		a.completeAt(laterOf(since.Time, a.clockSet).Add(cmp.Or(deadline, DefaultProgressDeadline)))
 	}
 }
 
 // admit admits runtimes of the current stage and of earlier ones while there are free slots.
 func (a *advance) admit() {
 	a.forgetStarts()
-	for stage := range a.current() + 1 {
+	for stage := range a.currentStage() + 1 {
 		a.admitStage(stage)
 	}
 }
@@ -405,7 +406,7 @@ func (a *advance) admitStage(stage int) {
 				break
 			}
 			if m.Stage != stage || m.verdict != Waiting || m.isAdmitted ||
-				a.isHurt(m) != hurt || !a.canBegin(m) {
+				a.isLikelyRepaired(m) != hurt || !a.canBegin(m) {
 				continue
 			}
 			if s.Spread != nil {
@@ -447,7 +448,7 @@ func (a *advance) recentStarts(stage string) int {
 	for _, s := range a.status.Starts {
 		if s.Stage == stage {
 			n += int(s.Count)
-			a.after(time.Minute + 2*time.Second - a.Now.Sub(s.At.Time))
+			a.requeueAfter(time.Minute + 2*time.Second - a.Now.Sub(s.At.Time))
 		}
 	}
 	return n

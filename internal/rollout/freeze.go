@@ -29,8 +29,8 @@ func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now 
 
 // HoldOf returns the suspension or the freeze of a policy that holds a rollout now, or nil. The second result is the
 // time until the next beginning or end of a freeze; 0 means that no freeze begins or ends. The parameter policy is the
-// policy that is [InForce] for the rollout. If no policy is in force any more, a suspension or a freeze stays until a
-// person resumes the rollout, because deleting a policy must not end its suspensions and freezes.
+// policy that is [PolicyInForce] for the rollout. If no policy is in force any more, a suspension or a freeze stays
+// until a person resumes the rollout, because deleting a policy must not end its suspensions and freezes.
 func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Time) (*v1beta2.RolloutBlocker,
 	time.Duration) {
 	if policy == nil {
@@ -72,7 +72,7 @@ func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Ti
 // isExcepted reports whether a freeze does not stop a rollout.
 func isExcepted(f *v1beta2.RolloutFreeze, r *v1beta2.ModuleRollout) bool {
 	return slices.Contains(f.Except, v1beta2.FreezeException(r.Spec.Urgency)) ||
-		r.Spec.IsBack() && slices.Contains(f.Except, v1beta2.ExceptBack)
+		r.Spec.IsRollback() && slices.Contains(f.Except, v1beta2.ExceptBack)
 }
 
 // keptHold returns the suspension or the freeze of a rollout whose policy does not exist any more, or nil.
@@ -91,11 +91,11 @@ func keptHold(r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
 	return nil
 }
 
-// InForce returns the policy that can suspend, freeze and limit a rollout now. InForce returns the policy from which
-// the rollout was made. If the policy from which the rollout was made does not exist any more, for example because it
-// was renamed, InForce returns the policy that applies to the channel now. If no policy applies to the channel, InForce
-// returns nil.
-func InForce(policies []v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout) *v1beta2.RolloutPolicy {
+// PolicyInForce returns the policy that can suspend, freeze and limit a rollout now. PolicyInForce returns the policy
+// from which the rollout was made. If the policy from which the rollout was made does not exist any more, for example
+// because it was renamed, PolicyInForce returns the policy that applies to the channel now. If no policy applies to the
+// channel, PolicyInForce returns nil.
+func PolicyInForce(policies []v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout) *v1beta2.RolloutPolicy {
 	if r.Spec.Policy == "" {
 		return nil
 	}
@@ -112,7 +112,7 @@ func InForce(policies []v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout) *v1beta
 }
 
 // MaxUpdating returns the number of runtimes that the rollouts of a policy may update at the same time, 0 if it is not
-// limited. policy is the policy that is [InForce]. If no policy is in force any more, the former limit stays.
+// limited. policy is the policy that is [PolicyInForce]. If no policy is in force any more, the former limit stays.
 func MaxUpdating(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout) int {
 	if policy == nil {
 		return int(r.Spec.MaxUpdating)

@@ -14,7 +14,7 @@ import (
 // passGates judges the gates of the current stage, and reports whether all have passed. A gate with an unknown result
 // has not passed.
 func (a *advance) passGates() bool {
-	gates := a.spec.Stages[a.current()].Gates
+	gates := a.spec.Stages[a.currentStage()].Gates
 	before := a.status.Stage.Gates
 	a.status.Stage.Gates = nil
 	passed := true
@@ -24,7 +24,7 @@ func (a *advance) passGates() bool {
 			is.State = v1beta2.GateUnknown
 		}
 		is.Name, is.Since = gates[i].Name, metav1.NewTime(a.Now)
-		is.Message = text.Clip(cmp.Or(is.Message, "the result is "+string(is.State)), 256)
+		is.Message = text.ClipLine(cmp.Or(is.Message, "the result is "+string(is.State)), 256)
 		for _, b := range before {
 			if b.Name == is.Name && b.State == is.State {
 				is.Since = b.Since
@@ -47,7 +47,7 @@ func (a *advance) passGates() bool {
 				a.command("abort")
 			a.status.HaltedAt = metav1.NewTime(a.Now)
 		case is.State == v1beta2.GateFail:
-			a.after(failFor(&gates[i]) - a.Now.Sub(is.Since.Time))
+			a.requeueAfter(failFor(&gates[i]) - a.Now.Sub(is.Since.Time))
 		}
 		a.block(b)
 	}
@@ -89,7 +89,7 @@ func (a *advance) judgeGate(g *v1beta2.RolloutGate) v1beta2.RolloutGateStatus {
 		return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: message}
 	case g.NotBefore != nil:
 		if left := g.NotBefore.Sub(a.Now); left > 0 {
-			a.after(left)
+			a.requeueAfter(left)
 			return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: "not before " +
 				g.NotBefore.UTC().Format("2006-01-02T15:04:05Z07:00")}
 		}

@@ -52,7 +52,7 @@ func PolicyFor(policies []v1beta2.RolloutPolicy, module, channel string) (*v1bet
 		if !p.DeletionTimestamp.IsZero() {
 			continue
 		}
-		switch is := p.Matches(module, channel); {
+		switch is := p.MatchPrecedence(module, channel); {
 		case is < best:
 		case is > best:
 			found, best = []*v1beta2.RolloutPolicy{p}, is

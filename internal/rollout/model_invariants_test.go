@@ -30,21 +30,21 @@ import (
 //	2   a runtime that is not admitted is taken back (turnBack)                     37
 //	3   the soak is cut by an hour / gates are not asked (progress)                 1 / 14
 //	3   an approval of another plan counts (judgeGate), which is 12 of the design   222
-//	3   a soak does not begin again after the clock was set (noticeClock)           1273, found as 22
-//	4   a halted rollout keeps its admissions (isHalted)                            497
+//	3   a soak does not begin again after the clock was set (restartDelaysIfClockSet)           1273, found as 22
+//	4   a halted rollout keeps its admissions (applyHalt)                            497
 //	4   a freeze does not stop urgent rollouts (isExcepted)                         74
 //	5   a runtime that waits gets an older version (keep)                           1, found as 6
 //	6   a runtime with an earlier attempt gets the proven version (keep)            3
 //	6   runtimes are taken back without a declared edge (setBack)                   2
 //	6   a halt takes back without an edge / although paused / resumed (takesBack)   212 / 104 / 151
 //	6   a halt takes back by Hold / without a halt (takesBack)                      107 / 11
-//	7   a version is taken back and not withdrawn (Record, row 5)                   62, found as 6
-//	7   a version that was taken back is not recorded as such (Record, row 5)       151
+//	7   a version is taken back and not withdrawn (PlanMove, row 5)                   62, found as 6
+//	7   a version that was taken back is not recorded as such (PlanMove, row 5)       151
 //	9   the rank depends on the number of calls (Places.Of)                         1
-//	10  a runtime that cannot begin keeps its admission (findPending)               203
+//	10  a runtime that cannot begin keeps its admission (keepPendingAdmissions)               203
 //	10  the coordinator ignores a deferral (blockerOf) / the controllers do (turnIn) 3 / 682
 //	10  a deferred runtime keeps its stage waiting (isAwaited)                      9
-//	11  a stage needs no evidence (hasEvidence)                                     334
+//	11  a stage needs no evidence (checkEvidence)                                     334
 //	11  deadlines do not begin again after the clock was set (since)                259
 //	14  an emergency ignores the preflight (hold)                                   60, found as 4
 //	14  a line counts again (urgency.Of) / an urgency goes past a pause / a halt    7 / 96 / 343
@@ -58,11 +58,11 @@ import (
 //	20  a move has the revision of the one before (create)                          0
 //	20  a rollout that was not recorded is made again (create)                      1
 //	20  a rollout that was not recorded is adopted for another plan (create)        40, found as 22
-//	22  a manager that ends between two writes leaves a rollout (wasInterrupted)    65
+//	22  a manager that ends between two writes leaves a rollout (wasMoveInterrupted)    65
 //	22  a resumption does not end a halt (resume)                                   61
 //	22  a deferral never ends / counts from now on (DeferralLimit)                  15 / 15
 //	22  times in the future are kept (hasFutureTimes)                               1273
-//	23  the version of a completed rollout is not the proven one (Record)           1, found as 22
+//	23  the version of a completed rollout is not the proven one (PlanMove)           1, found as 22
 //	24  one failure more than the budget is allowed (stageOverBudget)               2
 //
 // Invariant 8 (nothing lowers a version except a request) needs no check, because nothing else in the simulation lowers
@@ -140,7 +140,7 @@ func (m *model) checkTurn(p *part, turn channel.Turn) {
 	switch {
 	case isLower && turn.IsBack && !m.hasEdges:
 		m.violation = fmt.Sprintf("6: %s goes back from %s to %s without an edge", p.name, p.ordered, turn.Version)
-	case isLower && turn.IsBack && (r == nil || !r.Spec.IsBack() || r.Spec.From != p.ordered):
+	case isLower && turn.IsBack && (r == nil || !r.Spec.IsRollback() || r.Spec.From != p.ordered):
 		m.violation = fmt.Sprintf("13: %s goes back from %s, which is not taken back", p.name, p.ordered)
 	case isLower && turn.IsBack:
 	case turn.Version != target || p.ordered == target || s.Version == target:
@@ -168,7 +168,7 @@ func (m *model) checkTurn(p *part, turn channel.Turn) {
 func (m *model) checkDeferral(p *part, turn channel.Turn) {
 	name, _, isStaged := strings.Cut(turn.Rollout, "/")
 	r := m.cache.rollouts[name]
-	if !isStaged || r == nil || r.Spec.IsBack() || !m.now.Before(p.deferred) {
+	if !isStaged || r == nil || r.Spec.IsRollback() || !m.now.Before(p.deferred) {
 		return
 	}
 	if most := m.policy.Spec.MaxDeferral.Duration; most > 0 && m.now.Before(r.CreationTimestamp.Add(most)) {
@@ -193,7 +193,7 @@ func (m *model) members(visit func(r *Runtime, at place.Place)) {
 // lower version, this rollout must have requested the version. In a rollout to a higher version, the runtime may have
 // had the version before the rollout began.
 func (m *model) isOf(r *Runtime) bool {
-	return r.Ordered == m.after.Spec.To && (!m.after.Spec.IsBack() || r.Rollout == m.after.Name)
+	return r.Ordered == m.after.Spec.To && (!m.after.Spec.IsRollback() || r.Rollout == m.after.Name)
 }
 
 // limits checks that a pass that admits runtimes exceeds no limit. The runtimes that are being updated and the runtimes
@@ -275,7 +275,7 @@ func (m *model) halts() string {
 		func(b v1beta2.RolloutBlocker) bool { return b.Code == v1beta2.ReasonNoEvidence })
 	for _, f := range m.policy.Spec.Freezes { // they last for an hour, and passes take no time
 		is := v1beta2.FreezeException(m.after.Spec.Urgency)
-		if m.after.Spec.IsBack() && slices.Contains(f.Except, v1beta2.ExceptBack) {
+		if m.after.Spec.IsRollback() && slices.Contains(f.Except, v1beta2.ExceptBack) {
 			is = v1beta2.ExceptBack
 		}
 		if m.now.Before(f.To.Time) && !m.now.Before(f.From.Time) && !slices.Contains(f.Except, is) {
@@ -390,7 +390,7 @@ func (m *model) checkUrgent(former, made *v1beta2.ModuleRollout) {
 	}
 	// After a halt, the policy takes back only the runtimes in which the update has failed. If a person then sets the
 	// channel back, the coordinator also takes back all other runtimes with the new version.
-	takesRest := former != nil && former.Spec.OnlyFailed && made.Spec.IsBack() && !made.Spec.OnlyFailed
+	takesRest := former != nil && former.Spec.OnlyFailed && made.Spec.IsRollback() && !made.Spec.OnlyFailed
 	if former != nil && !former.Status.Phase.IsOver() && former.Spec.To == made.Spec.To && !takesRest &&
 		(former.Spec.State != v1beta2.RolloutRunning || !former.Status.HaltedAt.IsZero()) {
 		m.violation = fmt.Sprintf("14: %s goes past %s, which is %s and halted at %v: %+v after %+v", made.Name,
@@ -411,8 +411,8 @@ func lineOf(r *v1beta2.ModuleRollout) string {
 // rollout is halted, its policy takes runtimes back, the version declares that a downgrade is safe, and no person has
 // decided against a downgrade.
 func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout) {
-	inSpec, _ := view.release.Target(modelChannel)
-	if !made.Spec.IsBack() || made.Spec.From != inSpec ||
+	inSpec, _ := view.release.SpecVersion(modelChannel)
+	if !made.Spec.IsRollback() || made.Spec.From != inSpec ||
 		made.Spec.State != v1beta2.RolloutRunning {
 		return
 	}
@@ -426,7 +426,7 @@ func (m *model) checkTakeBack(view *stored, former, made *v1beta2.ModuleRollout)
 // urgent checks invariant 14: compared with the policy, an urgent rollout leaves out only the stages, soaks and gates
 // that its urgency allows. All invariants except 14 are checked for urgent rollouts in the same way as for normal ones.
 func (m *model) urgent() string {
-	if m.after == nil || m.after.Spec.IsBack() {
+	if m.after == nil || m.after.Spec.IsRollback() {
 		return ""
 	}
 	is := m.after.Spec.Stages
@@ -487,8 +487,8 @@ func (m *model) accounts() string {
 	higher := 0
 	m.members(func(r *Runtime, _ place.Place) {
 		isWell := m.after.Spec.OnlyFailed && evidence.IsWell(r.State)
-		if m.after.Spec.IsBack() && (r.Ordered != m.after.Spec.From || isWell) && !m.isOf(r) ||
-			!m.after.Spec.IsBack() && channel.IsLower(m.after.Spec.To, r.Ordered) {
+		if m.after.Spec.IsRollback() && (r.Ordered != m.after.Spec.From || isWell) && !m.isOf(r) ||
+			!m.after.Spec.IsRollback() && channel.IsLower(m.after.Spec.To, r.Ordered) {
 			higher++
 		}
 	})

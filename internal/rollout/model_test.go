@@ -98,7 +98,7 @@ func (m *model) runtime(p *part) Runtime {
 		}
 		limit := DeferralLimit(m.advanced, nil, m.now)
 		until, _ := channel.DeferredUntil(m.deferral(p), limit)
-		if until.IsZero() || m.advanced.Spec.IsBack() {
+		if until.IsZero() || m.advanced.Spec.IsRollback() {
 			return nil
 		}
 		return &channel.Blocker{Code: v1beta2.ReasonUpdateDeferred, Until: until}
@@ -340,7 +340,7 @@ func (m *model) run(view stored) {
 		return
 	}
 	unrecorded := Unrecorded(view.release, modelChannel, view.all())
-	recorded := Record(Channel{Release: view.release, Name: modelChannel, Policy: m.policy, Urgency: declared,
+	recorded := PlanMove(Channel{Release: view.release, Name: modelChannel, Policy: m.policy, Urgency: declared,
 		Active: view.rollouts[was.Rollout], Unrecorded: unrecorded, Runtimes: runtimes, GoesBack: m.goesBack,
 		LastRevision: last, Now: m.now})
 	if recorded.Refused != "" && !save(func(api *stored) {
@@ -400,7 +400,7 @@ func (m *model) run(view stored) {
 		m.before, m.after, m.result, m.seen = active, view.rollouts[active.Name].DeepCopy(), &result, runtimes
 		if result.Status.Phase == v1beta2.RolloutCompleted {
 			view.release.Status.Channels = []v1beta2.ChannelStatus{s}
-			s = Record(Channel{Release: view.release, Name: modelChannel, Policy: m.policy, Active: m.after,
+			s = PlanMove(Channel{Release: view.release, Name: modelChannel, Policy: m.policy, Active: m.after,
 				Runtimes: runtimes, LastRevision: last, Now: m.now}).Status
 		}
 	}
@@ -416,8 +416,8 @@ func (m *model) noteProven(before *v1beta2.ModuleRollout, is *v1beta2.RolloutSta
 	}
 }
 
-// goesBack returns an error if the module may not go back from one version to another. In one run of the random test,
-// either all versions declare that going back to a lower version is safe, or no version declares this.
+// checkDowngrade returns an error if the module may not go back from one version to another. In one run of the random
+// test, either all versions declare that going back to a lower version is safe, or no version declares this.
 func (m *model) goesBack(from, to string) error {
 	if !m.hasEdges || !channel.IsLower(to, from) {
 		return errors.New("not declared")
@@ -435,7 +435,7 @@ func (m *model) preflightOf(r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
 }
 
 func (m *model) wayBack(r *v1beta2.ModuleRollout) *v1beta2.RolloutWayBack {
-	if r.Spec.IsBack() {
+	if r.Spec.IsRollback() {
 		return nil
 	}
 	return &v1beta2.RolloutWayBack{Declared: m.goesBack(r.Spec.To, r.Spec.From) == nil, To: r.Spec.From}
@@ -537,7 +537,7 @@ func (m *model) sync(*rapid.T) { m.cache = m.api.clone() }
 // turn returns the version that the controllers choose for a runtime. The controllers read their cache, which may be
 // outdated.
 func (m *model) turn(p *part) channel.Turn {
-	turns := admission.Of(admission.Lookups{
+	turns := admission.NewTurnFunc(admission.Lookups{
 		Rollout:   func(name string) *v1beta2.ModuleRollout { return m.cache.rollouts[name] },
 		HasPolicy: func(string, string) bool { return true }})
 	return turns(m.cache.release, channel.Request{Kyma: p.name, Labels: p.labels, Module: modelModule,

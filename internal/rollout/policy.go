@@ -42,12 +42,12 @@ func JudgePolicy(policy *v1beta2.RolloutPolicy, all []v1beta2.RolloutPolicy, rel
 	for i := range releases {
 		before := is.Channels
 		for _, channel := range channelsOf(&releases[i]) {
-			if policy.Matches(releases[i].Name, channel) == 0 || !policy.DeletionTimestamp.IsZero() {
+			if policy.MatchPrecedence(releases[i].Name, channel) == 0 || !policy.DeletionTimestamp.IsZero() {
 				continue
 			}
 			found, err := PolicyFor(all, releases[i].Name, channel)
 			switch {
-			case err != nil && isEqual(err, policy.Name):
+			case err != nil && isConflictWith(err, policy.Name):
 				is.Problem(v1beta2.ReasonPolicyConflict, err.Error())
 			case found != nil && found.Name == policy.Name:
 				is.Channels++
@@ -95,8 +95,8 @@ func (j *PolicyJudgement) judgeStages(stages []v1beta2.RolloutStage, kymas []v1b
 	}
 }
 
-// isEqual reports whether err is a PolicyConflict between the named policy and an equally specific one.
-func isEqual(err error, policy string) bool {
+// isConflictWith reports whether err is a PolicyConflict between the named policy and an equally specific one.
+func isConflictWith(err error, policy string) bool {
 	conflict, ok := errors.AsType[*PolicyConflict](err)
 	return ok && slices.Contains(conflict.Policies, policy)
 }

@@ -20,7 +20,7 @@ import (
 // maxHistory is the maximum number of moves of each channel in the status of a release.
 const maxHistory = 10
 
-// Channel has the inputs of Record about one channel of a module.
+// Channel has the inputs of PlanMove about one channel of a module.
 type Channel struct {
 	// Release is the release of the module, and Name the name of the channel or v1beta2.MandatoryChannel.
 	Release *v1beta2.ModuleReleaseMeta
@@ -38,11 +38,11 @@ type Channel struct {
 	// Runtimes are all runtimes that have the module in the channel.
 	Runtimes []Runtime
 	// GoesBack returns the reason why a downgrade from a version to a lower one is not safe, or nil if it is safe. If
-	// the field GoesBack is nil, Record treats every downgrade as unsafe.
+	// the field GoesBack is nil, PlanMove treats every downgrade as unsafe.
 	GoesBack func(from, to string) error
 	// By returns the field manager that wrote the version in the spec of the release, or "" if the field manager is not
-	// known. Record calls the function in the field By only if somebody has moved the channel. If the field By is nil,
-	// the field manager of every move is unknown.
+	// known. PlanMove calls the function in the field By only if somebody has moved the channel. If the field By is
+	// nil, the field manager of every move is unknown.
 	By func() string
 	// LastRevision is the highest revision of the existing rollouts of the channel.
 	LastRevision int64
@@ -50,16 +50,16 @@ type Channel struct {
 	Now time.Time
 }
 
-// Recorded is the result of Record. A Recorded states what the caller has to write: the rollout to create, the version
-// to withdraw, and the status of the channel.
+// Recorded is the result of PlanMove. A Recorded states what the caller has to write: the rollout to create, the
+// version to withdraw, and the status of the channel.
 type Recorded struct {
 	// Status is the next status of the channel.
 	Status v1beta2.ChannelStatus
 	// Make is the rollout to make before the status is written, nil if there is none.
 	Make *v1beta2.ModuleRollout
-	// Refused is the reason why Record does not adopt the rollout in Channel.Unrecorded. The caller has to end this
+	// Refused is the reason why PlanMove does not adopt the rollout in Channel.Unrecorded. The caller has to end this
 	// rollout in phase Superseded before it writes anything else. Refused is "" if Channel.Unrecorded is nil, or if
-	// Record has adopted the rollout.
+	// PlanMove has adopted the rollout.
 	Refused string
 	// Withdraw is the version to withdraw before anything else is written, "" if there is none.
 	Withdraw string
@@ -69,15 +69,15 @@ type Recorded struct {
 	Why   string
 }
 
-// Record compares the version of a channel in the spec of a release with the status of this channel, to find out
+// PlanMove compares the version of a channel in the spec of a release with the status of this channel, to find out
 // whether the channel was moved and which rollout has to be created, ended or recorded. The first row of the table
-// whose condition is true decides what Record does:
+// whose condition is true decides what PlanMove does:
 //
 //	1  the channel has no status                      the version that the fleet has is the proven one; see initial
 //	2  the active rollout has ended                   its outcome is recorded; after Completed its version is the proven one
 //	3  the version in spec is the target in status    nothing; a rollout that was deleted is made again, and is paused
 //	4  the same, and the move became more urgent      a new rollout to the same version, unless the active one is paused or
-//	                                                  halted; also if the manager was interrupted, see wasInterrupted
+//	                                                  halted; also if the manager was interrupted, see wasMoveInterrupted
 //	5  the same, and the active rollout is halted,    the version is withdrawn, and runtimes with it are taken back, if
 //	   and its policy takes runtimes back             that is safe; see Channel.takesBack
 //	6  the version in spec is the proven one          the channel was set back: the active rollout is aborted, and
@@ -90,16 +90,16 @@ type Recorded struct {
 // then sets the channel back to the proven version, the remaining runtimes are taken back, too.
 //
 // If a manager process has created the rollout for a move of the channel, but has stopped before it recorded the
-// rollout in the status, Record adopts the rollout instead of making a new one: see Recorded.create.
-func Record(c Channel) Recorded {
-	next := record(c)
+// rollout in the status, PlanMove adopts the rollout instead of making a new one: see Recorded.create.
+func PlanMove(c Channel) Recorded {
+	next := planMove(c)
 	if u := c.Unrecorded; u != nil && next.Refused == "" && next.Status.Rollout != u.Name {
 		next.Refused = fmt.Sprintf("channel %s does not move to %s any more", c.Name, u.Spec.To)
 	}
 	return next
 }
 
-func record(c Channel) Recorded {
+func planMove(c Channel) Recorded {
 	target, found := c.Release.Current(c.Name)
 	was := c.Release.ChannelStatus(c.Name)
 	if was == nil || was.Version == "" {
@@ -115,11 +115,11 @@ func record(c Channel) Recorded {
 		if c.Active.Status.Phase == v1beta2.RolloutCompleted {
 			s.Version, s.Rollout, s.Policy = c.Active.Spec.To, "", ""
 		}
-		if c.Active.Spec.IsBack() {
+		if c.Active.Spec.IsRollback() {
 			s.Rollout, s.Policy, s.TakingBack = "", "", ""
 		}
 	}
-	inSpec, _ := c.Release.Target(c.Name)
+	inSpec, _ := c.Release.SpecVersion(c.Name)
 	isConfirmed := s.TakenBack != "" && inSpec == s.Version
 	if inSpec != s.TakenBack {
 		s.TakenBack = ""
@@ -146,12 +146,12 @@ func record(c Channel) Recorded {
 			next.end(c.Active, v1beta2.RolloutSuperseded, fmt.Sprintf("the move to %s became urgent: %s (%s)", target,
 				c.Urgency.Is, c.Urgency.Reason))
 			next.begin(c, target, c.Active.Spec.Lineage)
-		case c.wasInterrupted():
+		case c.wasMoveInterrupted():
 			next.begin(c, target, c.Active.Spec.Lineage)
 		}
 	case target == s.Version:
 		next.setBack(c, target)
-	case channel.IsLower(target, s.Version) && c.goesBack(s.Version, target) == nil:
+	case channel.IsLower(target, s.Version) && c.checkDowngrade(s.Version, target) == nil:
 		next.end(c.Active, v1beta2.RolloutSuperseded, "the channel was set back to "+target)
 		next.takeBack(c, s.Version, target, false)
 	default:
@@ -170,7 +170,7 @@ func record(c Channel) Recorded {
 // halt.
 func (c *Channel) becameMoreUrgent() bool {
 	r := c.Active
-	if r == nil || r.Spec.Policy == "" || c.Policy == nil || r.Status.Phase.IsOver() || r.Spec.IsBack() ||
+	if r == nil || r.Spec.Policy == "" || c.Policy == nil || r.Status.Phase.IsOver() || r.Spec.IsRollback() ||
 		r.Spec.State != v1beta2.RolloutRunning || !r.Status.HaltedAt.IsZero() {
 		return false
 	}
@@ -178,11 +178,11 @@ func (c *Channel) becameMoreUrgent() bool {
 		c.Urgency.Is == v1beta2.UrgencyHotfix && cmp.Or(r.Spec.Urgency, v1beta2.UrgencyNormal) == v1beta2.UrgencyNormal
 }
 
-// wasInterrupted reports whether a manager process was interrupted between two writes: it has ended the active rollout
-// because the channel was moved, but has stopped before it recorded the move. Record calls wasInterrupted if the
-// channel was then moved back, so that the version in spec equals the target in status. If a person has aborted the
-// rollout, wasInterrupted returns false.
-func (c *Channel) wasInterrupted() bool {
+// wasMoveInterrupted reports whether a manager process was interrupted between two writes: it has ended the active
+// rollout because the channel was moved, but has stopped before it recorded the move. PlanMove calls wasMoveInterrupted
+// if the channel was then moved back, so that the version in spec equals the target in status. If a person has aborted
+// the rollout, wasMoveInterrupted returns false.
+func (c *Channel) wasMoveInterrupted() bool {
 	r := c.Active
 	return r != nil && (r.Status.Phase == v1beta2.RolloutSuperseded ||
 		r.Status.Phase == v1beta2.RolloutEndedAborted && r.Spec.State != v1beta2.RolloutAborted)
@@ -194,7 +194,7 @@ func (r *Recorded) setBack(c Channel, target string) {
 	newer := s.Target
 	why := "the channel was set back to " + target + ": nobody begins any more"
 	has := slices.ContainsFunc(c.Runtimes, func(is Runtime) bool { return is.Ordered == newer })
-	err := c.goesBack(newer, target)
+	err := c.checkDowngrade(newer, target)
 	switch {
 	case !has:
 	case err != nil:
@@ -210,7 +210,7 @@ func (r *Recorded) setBack(c Channel, target string) {
 	}
 	s.Revision = max(s.Revision, c.LastRevision) + 1
 	s.Target, s.Rollout, s.Policy, s.Since = target, "", "", metav1.NewTime(c.Now)
-	addMove(s, c.move(target, v1beta2.RolloutCompleted))
+	addMove(s, c.newMove(target, v1beta2.RolloutCompleted))
 }
 
 // takesBack reports whether the active rollout is halted and takes runtimes back without an action by a person.
@@ -219,10 +219,10 @@ func (r *Recorded) setBack(c Channel, target string) {
 // end.
 func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
 	r := c.Active
-	return r != nil && r.Spec.TakesBack() && !r.Status.HaltedAt.IsZero() &&
+	return r != nil && r.Spec.TakesBackOnHalt() && !r.Status.HaltedAt.IsZero() &&
 		(!r.Status.Phase.IsOver() || r.Status.Phase == v1beta2.RolloutTakenBack) &&
 		r.Spec.State == v1beta2.RolloutRunning && len(r.Spec.Resumptions) <= int(r.Status.Resumptions) &&
-		r.Spec.To == s.Target && c.goesBack(r.Spec.To, s.Version) == nil
+		r.Spec.To == s.Target && c.checkDowngrade(r.Spec.To, s.Version) == nil
 }
 
 // takeBackRest is called when a person sets the channel back after a halt. takeBackRest takes all runtimes that still
@@ -230,7 +230,7 @@ func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
 // the runtimes in which the version has failed.
 func (r *Recorded) takeBackRest(c Channel, newer, target string) {
 	isUnderWay := c.Active != nil && !c.Active.Status.Phase.IsOver()
-	if isUnderWay && !c.Active.Spec.OnlyFailed || c.goesBack(newer, target) != nil ||
+	if isUnderWay && !c.Active.Spec.OnlyFailed || c.checkDowngrade(newer, target) != nil ||
 		!slices.ContainsFunc(c.Runtimes, func(is Runtime) bool { return is.Ordered == newer }) {
 		return
 	}
@@ -243,16 +243,16 @@ func (r *Recorded) takeBackRest(c Channel, newer, target string) {
 // takeBack makes the lower version the proven version of the channel.
 func (r *Recorded) takeBack(c Channel, newer, target string, onlyFailed bool) {
 	s := &r.Status
-	r.create(c, Move{From: newer, To: target, IsBack: true, OnlyFailed: onlyFailed})
-	r.useUrgency(c, target)
+	r.makeOrAdopt(c, Move{From: newer, To: target, IsBack: true, OnlyFailed: onlyFailed})
+	r.markUrgencyUsed(c, target)
 	s.Version, s.Target, s.TakingBack, s.Since = target, target, newer, metav1.NewTime(c.Now)
-	move := c.move(target, "")
+	move := c.newMove(target, "")
 	move.Direction = v1beta2.RolloutBack
 	addMove(s, move)
 }
 
-// goesBack returns the reason why a downgrade is not safe, or nil if it is safe.
-func (c *Channel) goesBack(from, to string) error {
+// checkDowngrade returns the reason why a downgrade is not safe, or nil if it is safe.
+func (c *Channel) checkDowngrade(from, to string) error {
 	if c.GoesBack == nil {
 		return errors.New("it is not known whether going back is safe")
 	}
@@ -270,18 +270,18 @@ func (r *Recorded) end(active *v1beta2.ModuleRollout, phase v1beta2.RolloutPhase
 // begin makes the rollout of a move, and records the move.
 func (r *Recorded) begin(c Channel, target, lineage string) {
 	s := &r.Status
-	r.create(c, Move{From: s.Version, To: target, Lineage: lineage})
-	r.useUrgency(c, target)
+	r.makeOrAdopt(c, Move{From: s.Version, To: target, Lineage: lineage})
+	r.markUrgencyUsed(c, target)
 	s.Target, s.TakingBack, s.Since = target, "", metav1.NewTime(c.Now)
-	addMove(s, c.move(target, ""))
+	addMove(s, c.newMove(target, ""))
 }
 
-// create makes the rollout for the move m of the channel. If there is an unrecorded rollout with the same plan, create
-// adopts the unrecorded rollout instead. By adopting the unrecorded rollout, create skips no revision, and keeps a
-// pause, an abort or an approval by a person. If the unrecorded rollout has another plan, the caller has to end the
-// unrecorded rollout. If a person has paused or aborted an unrecorded rollout for the same move, the new rollout is
+// makeOrAdopt makes the rollout for the move m of the channel. If there is an unrecorded rollout with the same plan,
+// create adopts the unrecorded rollout instead. By adopting the unrecorded rollout, makeOrAdopt skips no revision, and
+// keeps a pause, an abort or an approval by a person. If the unrecorded rollout has another plan, the caller has to end
+// the unrecorded rollout. If a person has paused or aborted an unrecorded rollout for the same move, the new rollout is
 // also paused or aborted, so that nothing bypasses the decision of the person.
-func (r *Recorded) create(c Channel, m Move) {
+func (r *Recorded) makeOrAdopt(c Channel, m Move) {
 	s := &r.Status
 	m.Namespace, m.Module, m.Channel = c.Release.Namespace, c.Release.Name, c.Name
 	m.Urgency, m.Policy, m.Fleet = c.Urgency, c.Policy, len(c.Runtimes)
@@ -294,7 +294,7 @@ func (r *Recorded) create(c Channel, m Move) {
 		s.Revision, s.Rollout, s.Policy = u.Spec.Revision, u.Name, u.Spec.Policy
 		return
 	}
-	if u != nil && u.Spec.To == m.To && u.Spec.IsBack() == m.IsBack && u.Spec.State != v1beta2.RolloutRunning {
+	if u != nil && u.Spec.To == m.To && u.Spec.IsRollback() == m.IsBack && u.Spec.State != v1beta2.RolloutRunning {
 		made.Spec.State, made.Spec.Reason = u.Spec.State, u.Spec.Reason
 	}
 	r.Make = made
@@ -332,9 +332,9 @@ func Difference(is, now *v1beta2.ModuleRolloutSpec) string {
 	return ""
 }
 
-// useUrgency records that the annotation line in which a person has declared a move of the channel urgent was used.
-// Therefore the same line does not make a later move to the same version urgent.
-func (r *Recorded) useUrgency(c Channel, target string) {
+// markUrgencyUsed records that the annotation line in which a person has declared a move of the channel urgent was
+// used. Therefore the same line does not make a later move to the same version urgent.
+func (r *Recorded) markUrgencyUsed(c Channel, target string) {
 	if line := urgency.LineOf(c.Release, c.Name, target); line != "" {
 		r.Status.UsedUrgency = line
 	}
@@ -369,7 +369,7 @@ func initial(c Channel, target string) Recorded {
 	}
 	if proven == target {
 		next.Status.Revision = c.LastRevision + 1
-		addMove(&next.Status, c.move(target, v1beta2.RolloutCompleted))
+		addMove(&next.Status, c.newMove(target, v1beta2.RolloutCompleted))
 		return next
 	}
 	next.begin(c, target, "")
@@ -399,7 +399,7 @@ func pauseRemade(r *v1beta2.ModuleRollout, why string) {
 	}
 }
 
-func (c Channel) move(version string, outcome v1beta2.RolloutPhase) v1beta2.ChannelMove {
+func (c Channel) newMove(version string, outcome v1beta2.RolloutPhase) v1beta2.ChannelMove {
 	by := ""
 	if c.By != nil {
 		by = c.By()
@@ -428,8 +428,8 @@ func setOutcome(s *v1beta2.ChannelStatus, revision int64, outcome v1beta2.Rollou
 
 // RevisionOf returns the revision in the name of a rollout of a module and channel, or 0 if the name belongs to a
 // rollout of another channel.
-func RevisionOf(name, module, of string) int64 {
-	number, found := strings.CutPrefix(name, fmt.Sprintf("%s-%s-r", module, of))
+func RevisionOf(rolloutName, module, channelName string) int64 {
+	number, found := strings.CutPrefix(rolloutName, fmt.Sprintf("%s-%s-r", module, channelName))
 	if !found {
 		return 0
 	}

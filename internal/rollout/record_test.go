@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
-// haltedChannel returns a channel whose rollout from 1.0.0 to 2.0.0 is halted, and for which Record makes a rollout
+// haltedChannel returns a channel whose rollout from 1.0.0 to 2.0.0 is halted, and for which PlanMove makes a rollout
 // back to 1.0.0. To allow the rollout back, the policy of this channel takes all runtimes back after a halt, and all
 // versions of the module declare that going back to a lower version is safe.
 func haltedChannel() Channel {
@@ -74,11 +74,11 @@ func TestTakesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := haltedChannel()
 			c.change(&in)
-			is := Record(in)
+			is := PlanMove(in)
 			if is.Ended != c.ended {
 				t.Errorf("%s: the rollout ends as %q, want %q", c.reason, is.Ended, c.ended)
 			}
-			back := is.Make != nil && is.Make.Spec.IsBack()
+			back := is.Make != nil && is.Make.Spec.IsRollback()
 			if back != c.isBack || (is.Withdraw == "2.0.0") != c.isBack ||
 				(is.Status.TakenBack == "2.0.0") != c.isBack {
 				t.Fatalf("%s: back %v, withdraws %q, taken back %q", c.reason, back, is.Withdraw, is.Status.TakenBack)
@@ -99,33 +99,34 @@ func TestTakesBack(t *testing.T) {
 func TestTakenBack(t *testing.T) {
 	in := haltedChannel()
 	in.Active.Spec.OnHalt = v1beta2.HaltTakeBackFailed
-	first := Record(in)
+	first := PlanMove(in)
 	in.Release.Status.Channels[0], in.Active = first.Status, first.Make
 	in.Runtimes[0].Rollout = "mod-regular-r2"
-	if again := Record(in); again.Make != nil || again.Ended != "" || again.Status.TakenBack != "2.0.0" {
+	if again := PlanMove(in); again.Make != nil || again.Ended != "" || again.Status.TakenBack != "2.0.0" {
 		t.Fatalf("while it is taken back: %+v", again)
 	}
 	in.Active.Status.Phase = v1beta2.RolloutCompleted
-	done := Record(in)
+	done := PlanMove(in)
 	if done.Make != nil || done.Status.Rollout != "" || done.Status.Version != "1.0.0" ||
 		done.Status.TakenBack != "2.0.0" {
 		t.Fatalf("afterwards: %+v", done.Status)
 	}
 	in.Release.Status.Channels[0], in.Active = done.Status, nil
 	in.Release.Spec.Channels[0].Version = "1.0.0"
-	rest := Record(in)
-	if rest.Make == nil || !rest.Make.Spec.IsBack() || rest.Make.Spec.OnlyFailed || rest.Make.Spec.From != "2.0.0" ||
+	rest := PlanMove(in)
+	if rest.Make == nil || !rest.Make.Spec.IsRollback() || rest.Make.Spec.OnlyFailed ||
+		rest.Make.Spec.From != "2.0.0" ||
 		rest.Status.TakenBack != "" {
 		t.Errorf("a person sets the channel back: %+v", rest)
 	}
 	in.Release.Spec.Channels[0].Version = "2.0.1"
-	if on := Record(in); on.Make == nil || on.Make.Spec.IsBack() || on.Make.Spec.From != "1.0.0" ||
+	if on := PlanMove(in); on.Make == nil || on.Make.Spec.IsRollback() || on.Make.Spec.From != "1.0.0" ||
 		on.Status.TakenBack != "" {
 		t.Errorf("a person moves the channel on: %+v", on)
 	}
 	in.Release.Spec.Channels[0].Version = "1.0.0"
 	in.Runtimes[0].Ordered = "1.0.0"
-	if none := Record(in); none.Make != nil || none.Status.TakenBack != "" {
+	if none := PlanMove(in); none.Make != nil || none.Status.TakenBack != "" {
 		t.Errorf("nobody has it any more: %+v", none)
 	}
 }
@@ -167,7 +168,7 @@ func TestBecomesUrgent(t *testing.T) {
 				c.change(&in)
 			}
 			in.Urgency = urgency.Urgency{Is: c.urgency, Reason: "x"}
-			is := Record(in)
+			is := PlanMove(in)
 			if made := is.Make != nil; made != c.isMade || made != (is.Ended == v1beta2.RolloutSuperseded) {
 				t.Fatalf("%s: made %v, ended %q", c.reason, made, is.Ended)
 			}
@@ -277,10 +278,10 @@ func TestInterrupted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := haltedChannel()
 			in.Active.Status.Phase, in.Active.Spec.State = c.phase, c.state
-			is := Record(in)
+			is := PlanMove(in)
 			got := ""
 			if is.Make != nil {
-				got = map[bool]string{true: "back", false: "forward"}[is.Make.Spec.IsBack()]
+				got = map[bool]string{true: "back", false: "forward"}[is.Make.Spec.IsRollback()]
 			}
 			if got != c.want || is.Ended != "" {
 				t.Fatalf("%s: made %q, want %q; ended %q", c.reason, got, c.want, is.Ended)
@@ -349,11 +350,11 @@ func TestUnrecorded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := haltedChannel()
 			in.Active.Spec.OnHalt, in.Release.Spec.Channels[0].Version = "", "2.0.1"
-			made := Record(in).Make // the manager ends here
+			made := PlanMove(in).Make // the manager ends here
 			in.Active.Status.Phase = v1beta2.RolloutSuperseded
 			in.LastRevision, in.Unrecorded = 3, made
 			c.change(&in, made)
-			is := Record(in)
+			is := PlanMove(in)
 			if c.refused == "" {
 				if is.Refused != "" || is.Make != nil || is.Status.Rollout != "mod-regular-r3" ||
 					is.Status.Revision != 3 ||
@@ -375,12 +376,12 @@ func TestUnrecorded(t *testing.T) {
 	}
 }
 
-// TestUnrecordedBack checks that Record also adopts an unrecorded rollout that takes runtimes back after a halt.
+// TestUnrecordedBack checks that PlanMove also adopts an unrecorded rollout that takes runtimes back after a halt.
 func TestUnrecordedBack(t *testing.T) {
 	in := haltedChannel()
-	in.Unrecorded = Record(in).Make
+	in.Unrecorded = PlanMove(in).Make
 	in.Active.Status.Phase, in.LastRevision = v1beta2.RolloutTakenBack, 3
-	if is := Record(in); is.Make != nil || is.Refused != "" || is.Status.Rollout != "mod-regular-r3" ||
+	if is := PlanMove(in); is.Make != nil || is.Refused != "" || is.Status.Rollout != "mod-regular-r3" ||
 		is.Status.TakingBack != "2.0.0" || is.Status.TakenBack != "2.0.0" || is.Status.Revision != 3 {
 		t.Errorf("%+v", is)
 	}

@@ -37,7 +37,7 @@ func (a *advance) report() {
 			switch m.verdict {
 			case Failed:
 				s.Worst = append(s.Worst, v1beta2.RolloutRuntime{Runtime: m.Kyma,
-					Reason: cmp.Or(m.Reason, "DeadlineExceeded"), Message: text.Clip(m.Message, 128)})
+					Reason: cmp.Or(m.Reason, "DeadlineExceeded"), Message: text.ClipLine(m.Message, 128)})
 			case Lost:
 				s.Worst = append(s.Worst, v1beta2.RolloutRuntime{Runtime: m.Kyma,
 					Reason: cmp.Or(m.UnreachableReason, m.Reason)})
@@ -53,15 +53,15 @@ func (a *advance) report() {
 		s.Blockers = s.Blockers[:maxBlockers]
 	}
 	for i := range s.Blockers {
-		s.Blockers[i].Message = text.Clip(s.Blockers[i].Message, 256)
+		s.Blockers[i].Message = text.ClipLine(s.Blockers[i].Message, 256)
 	}
 	if s.Phase == v1beta2.RolloutCompleted {
-		s.Message = completed(&s.Runtimes)
+		s.Message = completedMessage(&s.Runtimes)
 	}
 	SetConditions(&s.Conditions, a.Rollout.Generation, s.Phase, s.Message, a.Now)
 }
 
-func completed(c *v1beta2.RolloutCounts) string {
+func completedMessage(c *v1beta2.RolloutCounts) string {
 	if c.InScope == 0 {
 		return "no runtime has the module in this channel"
 	}
@@ -83,11 +83,11 @@ func (a *advance) reportStages() {
 			is.ExpectedBegin, is.ExpectedEnd = was.ExpectedBegin, was.ExpectedEnd // set by forecasts
 		}
 		is.AcknowledgedFailed = a.acknowledged[i]
-		if i == a.current() {
+		if i == a.currentStage() {
 			is.ProvenAt = a.status.Stage.ProvenAt
 		}
-		if n := int(c.Proven + c.Failed); i <= a.current() && n > 0 {
-			is.Evidence = evidence.Of(int(c.Failed), n)
+		if n := int(c.Proven + c.Failed); i <= a.currentStage() && n > 0 {
+			is.Evidence = evidence.FailureRateBound(int(c.Failed), n)
 		}
 		a.status.Stages = append(a.status.Stages, is)
 	}
@@ -107,7 +107,7 @@ func (a *advance) waitReasons() []v1beta2.RolloutBlocker {
 	var all []v1beta2.RolloutBlocker
 	for i := range a.members {
 		m := &a.members[i]
-		if m.verdict != Waiting || m.isAdmitted || m.Stage > a.current() || a.canBegin(m) {
+		if m.verdict != Waiting || m.isAdmitted || m.Stage > a.currentStage() || a.canBegin(m) {
 			continue
 		}
 		j := slices.IndexFunc(all, func(b v1beta2.RolloutBlocker) bool { return b.Code == m.blocked.Code })
@@ -127,7 +127,7 @@ func (a *advance) message() string {
 	if !a.isStaged() {
 		return fmt.Sprintf("no policy: all %d runtimes follow at once; %d are ready", c.InScope, c.Proven)
 	}
-	stage := a.stages[a.current()].counts
+	stage := a.stages[a.currentStage()].counts
 	switch s.Phase {
 	case v1beta2.RolloutSoaking:
 		return fmt.Sprintf("stage %s is observed until %s", s.Stage.Name, s.Stage.SoakUntil.UTC().Format(time.RFC3339))
@@ -138,7 +138,7 @@ func (a *advance) message() string {
 			stage.InScope, stage.Updating)
 	}
 	if len(s.Blockers) > 0 {
-		return text.Clip(s.Blockers[0].Message, 256)
+		return text.ClipLine(s.Blockers[0].Message, 256)
 	}
 	return ""
 }

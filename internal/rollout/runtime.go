@@ -138,13 +138,13 @@ type judgement struct {
 // A module that was broken before its update is Excused instead of Proven, Lost or Failed.
 func (a *advance) judge(r *Runtime) judgement {
 	isBegun := r.Ordered == a.spec.To
-	if a.spec.IsBack() {
+	if a.spec.IsRollback() {
 		isBegun = isBegun && r.Rollout == a.Rollout.Name
 	}
 	if !isBegun {
 		switch {
-		case a.spec.OnlyFailed && evidence.IsWell(r.State), a.spec.IsBack() && r.Ordered != a.spec.From,
-			!a.spec.IsBack() && channel.IsLower(a.spec.To, r.Ordered):
+		case a.spec.OnlyFailed && evidence.IsWell(r.State), a.spec.IsRollback() && r.Ordered != a.spec.From,
+			!a.spec.IsRollback() && channel.IsLower(a.spec.To, r.Ordered):
 			return judgement{verdict: OutOfScope}
 		case r.Rollout == a.Rollout.Name && !r.IsReady && !r.Started.Before(a.startedAt()): // a step
 		default:

@@ -23,7 +23,7 @@ type Stray struct {
 //	1  it is being deleted                                  Aborted; it is made again when it does not exist any more
 //	2  the status of the release names it                   no stray
 //	3  its channel is not in the spec of the release        Aborted
-//	4  it is the last one that a manager made and did not   no stray yet: Record adopts it, or states why it has to end
+//	4  it is the last one that a manager made and did not   no stray yet: PlanMove adopts it, or states why it has to end
 //	   record, see Unrecorded
 //	5  otherwise                                            Superseded: the status was lost, or names a later rollout
 //
@@ -85,9 +85,10 @@ func Unrecorded(release *v1beta2.ModuleReleaseMeta, channel string,
 	return last
 }
 
-// Refuse returns a list with one Stray for the unrecorded rollout, if Record does not adopt that rollout. The parameter
-// why is [Recorded].Refused, the reason against the adoption. If unrecorded is nil or why is "", the list is empty.
-func Refuse(unrecorded *v1beta2.ModuleRollout, why string) []Stray {
+// RefusedStrays returns a list with one Stray for the unrecorded rollout, if PlanMove does not adopt that rollout. The
+// parameter why is [Recorded].Refused, the reason against the adoption. If unrecorded is nil or why is "", the list is
+// empty.
+func RefusedStrays(unrecorded *v1beta2.ModuleRollout, why string) []Stray {
 	if unrecorded == nil || why == "" {
 		return nil
 	}

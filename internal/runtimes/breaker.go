@@ -123,9 +123,9 @@ func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *
 	switch {
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil // the caller cancelled the request
-	case apply.IsCertificateRefused(err):
+	case apply.IsClientCertificateRefused(err):
 		return b.unauthorizedError("a TLS alert")
-	case apply.IsCertificateInvalid(err):
+	case apply.IsServerCertificateInvalid(err):
 		return &Error{Code: RuntimeCertificateInvalid, Runtime: b.runtime, Message: fmt.Sprintf(
 			"%s cannot be trusted (%s): correct certificate-authority-data and server of the kubeconfig in the "+
 				"access Secret, or the certificate of the API server", b.base, certificateProblem(err))}
@@ -219,13 +219,14 @@ func (b *breaker) probeNow() {
 // sendProbe sends one small request to the runtime. If the runtime cannot be reconciled, sendProbe returns the reason,
 // and otherwise nil.
 func (b *breaker) sendProbe() *Error {
-	_, bad := b.send(http.MethodGet, "/api", "")
+	_, bad := b.sendEvenIfOpen(http.MethodGet, "/api", "")
 	return bad
 }
 
-// send sends a small request to the runtime, even while the breaker is open. send returns two results: the answer,
-// which is empty unless the request succeeded, and the reason why the runtime cannot be reconciled.
-func (b *breaker) send(method, path, body string) ([]byte, *Error) {
+// sendEvenIfOpen sends a small request to the runtime, even while the breaker is open. sendEvenIfOpen returns two
+// results: the answer, which is empty unless the request succeeded, and the reason why the runtime cannot be
+// reconciled.
+func (b *breaker) sendEvenIfOpen(method, path, body string) ([]byte, *Error) {
 	req, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
 	if err != nil {
 		return nil, nil

@@ -61,8 +61,8 @@ type credential struct {
 	resourceVersion string
 }
 
-// credentialOf reads the metadata of the access Secret of a Kyma from the cache and returns the credential.
-func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error) {
+// findAccessSecret reads the metadata of the access Secret of a Kyma from the cache and returns the credential.
+func (p *Pool) findAccessSecret(ctx context.Context, kyma string) (credential, error) {
 	if p.opts.Self != nil {
 		return credential{uid: "self"}, nil
 	}
@@ -190,7 +190,7 @@ func quote(s string) string { return fmt.Sprintf("%q", s) }
 // input.
 func oneLine(err error) string {
 	const limit = 160
-	return text.Clip(err.Error(), limit)
+	return text.ClipLine(err.Error(), limit)
 }
 
 // newTransport returns the HTTP transport for one runtime. newTransport does not use the transports of client-go,

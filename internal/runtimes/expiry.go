@@ -14,28 +14,29 @@ const expiryDelay = 30 * time.Second
 // manager may send no other request to this runtime for days, and would not notice that its credential is refused.
 const checkInterval = time.Hour
 
-// checkCredential starts checks that detect an expired or withdrawn credential even if no other request is sent to the
-// runtime. The first check is a probe after the expiry of the credential. The second check calls the function review,
-// which sends a SelfSubjectRulesReview, once per interval. If review is nil, there is only the first check.
-// checkCredential must be called before the first request.
-func (b *breaker) checkCredential(end time.Time, interval time.Duration, review func() *Error) {
+// scheduleCredentialChecks starts checks that detect an expired or withdrawn credential even if no other request is
+// sent to the runtime. The first check is a probe after the expiry of the credential. The second check calls the
+// function review, which sends a SelfSubjectRulesReview, once per interval. If review is nil, there is only the first
+// check. scheduleCredentialChecks must be called before the first request.
+func (b *breaker) scheduleCredentialChecks(expiry time.Time, reviewInterval time.Duration, review func() *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ends = end
+	b.ends = expiry
 	if review != nil { // the first reviews of runtimes that are connected at the same time are spread over the interval
-		b.checks = append(b.checks, time.AfterFunc(rand.N(interval), func() { b.checkPeriodically(interval, review) }))
+		b.checks = append(b.checks, time.AfterFunc(rand.N(reviewInterval),
+			func() { b.checkAndReschedule(reviewInterval, review) }))
 	}
-	if end.After(time.Now()) { // otherwise the first request detects the expiry
-		b.checks = append(b.checks, time.AfterFunc(time.Until(end)+expiryDelay, func() {
-			b.checkPeriodically(0,
+	if expiry.After(time.Now()) { // otherwise the first request detects the expiry
+		b.checks = append(b.checks, time.AfterFunc(time.Until(expiry)+expiryDelay, func() {
+			b.checkAndReschedule(0,
 				b.sendProbe)
 		}))
 	}
 }
 
-// checkPeriodically sends a request after each interval, and opens the breaker if the runtime refuses the credential or
-// does not answer. While the breaker is open, checkPeriodically sends no request.
-func (b *breaker) checkPeriodically(interval time.Duration, send func() *Error) {
+// checkAndReschedule sends a request after each interval, and opens the breaker if the runtime refuses the credential
+// or does not answer. While the breaker is open, checkAndReschedule sends no request.
+func (b *breaker) checkAndReschedule(interval time.Duration, send func() *Error) {
 	if b.err() == nil {
 		if bad := send(); bad != nil {
 			b.open(bad)
@@ -44,6 +45,6 @@ func (b *breaker) checkPeriodically(interval time.Duration, send func() *Error) 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if interval > 0 && !b.stopped {
-		b.checks[0] = time.AfterFunc(interval, func() { b.checkPeriodically(interval, send) })
+		b.checks[0] = time.AfterFunc(interval, func() { b.checkAndReschedule(interval, send) })
 	}
 }

@@ -32,7 +32,7 @@ func TestExpiredCredential(t *testing.T) {
 		end := time.Now().Add(10 * time.Hour)
 		next, changes := &refusing{after: end}, atomic.Int32{}
 		b := &breaker{runtime: "a", base: "https://a", next: next, changed: func() { changes.Add(1) }}
-		b.checkCredential(end, 0, nil)
+		b.scheduleCredentialChecks(end, 0, nil)
 		defer b.stop()
 		time.Sleep(10 * time.Hour)
 		if next.requests.Load() != 0 || b.err() != nil {
@@ -52,7 +52,7 @@ func TestWithdrawnCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &refusing{after: time.Now().Add(10 * time.Hour)}
 		b := &breaker{runtime: "a", base: "https://a", next: next, changed: func() {}}
-		b.checkCredential(time.Time{}, checkInterval, b.sendProbe)
+		b.scheduleCredentialChecks(time.Time{}, checkInterval, b.sendProbe)
 		defer b.stop()
 		time.Sleep(10*time.Hour - time.Second)
 		if n := next.requests.Load(); n < 9 || n > 10 || b.err() != nil {

@@ -7,10 +7,10 @@ import (
 
 // An access Secret may contain the kubeconfig of a runtime that belongs to another Kyma or to another control plane.
 // Therefore, until the owner of a runtime is verified, only the verifier can use the connection. The verifier, which is
-// the controller of Kymas, gets the connection from Connect, reads the runtime, and calls MarkOwned or Refuse. All
-// other callers use Get. Until the verifier has called MarkOwned or Refuse, Get returns an error, and asks the verifier
-// to decide. MarkOwned and Refuse notify the subscribers of the runtime that its connection has changed. If
-// Options.VerifyOwner is not set, every connection counts as verified.
+// the controller of Kymas, gets the connection from GetForVerification, reads the runtime, and calls MarkOwned or
+// Refuse. All other callers use Get. Until the verifier has called MarkOwned or Refuse, Get returns an error, and asks
+// the verifier to decide. MarkOwned and Refuse notify the subscribers of the runtime that its connection has changed.
+// If Options.VerifyOwner is not set, every connection counts as verified.
 
 // ownerState is what is known about the owner of the runtime behind one connection. Pool.mu guards all fields.
 type ownerState struct {
@@ -32,27 +32,27 @@ func (s *ownerState) errorOf(kyma string) error {
 	return &Error{Code: OwnerNotVerified, Runtime: kyma, Message: "the owner of the runtime is not verified yet"}
 }
 
-// IsNotVerified reports whether an error means that the owner of a runtime is not verified yet. After such an error of
-// Get, the caller has to wait until the pool notifies the caller of a changed connection.
-func IsNotVerified(err error) bool {
+// IsOwnerNotVerified reports whether an error means that the owner of a runtime is not verified yet. After such an
+// error of Get, the caller has to wait until the pool notifies the caller of a changed connection.
+func IsOwnerNotVerified(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == OwnerNotVerified
 }
 
-// IsOthers reports whether an error means that this control plane must not use the runtime at all. The runtime must not
-// be used if it belongs to another owner, if it is the cluster of the control plane itself, or if it is another cluster
-// than before.
-func IsOthers(err error) bool {
+// IsRuntimeRefused reports whether an error means that this control plane must not use the runtime at all. The runtime
+// must not be used if it belongs to another owner, if it is the cluster of the control plane itself, or if it is
+// another cluster than before.
+func IsRuntimeRefused(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.Code == RuntimeTaken || e.Code == RuntimeIsControlPlane || e.Code == RuntimeReplaced)
 }
 
-// Connect is the variant of Get for the verifier, which is the controller that checks to which Kyma a runtime belongs.
-// Connect returns a connection even before this controller has checked the runtime. After Connect, the verifier has to
-// find out the owner of the runtime and then call MarkOwned or Refuse. If the verifier cannot find out the owner, it
-// has to call Connect again later.
-func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
-	rt, err := p.connect(ctx, kyma)
+// GetForVerification is the variant of Get for the verifier, which is the controller that checks to which Kyma a
+// runtime belongs. GetForVerification returns a connection even before this controller has checked the runtime. After
+// GetForVerification, the verifier has to find out the owner of the runtime and then call MarkOwned or Refuse. If the
+// verifier cannot find out the owner, it has to call GetForVerification again later.
+func (p *Pool) GetForVerification(ctx context.Context, kyma string) (*Runtime, error) {
+	rt, err := p.ensureConnection(ctx, kyma)
 	if err != nil {
 		p.recordFailedGet(kyma)
 		return nil, err
@@ -63,10 +63,10 @@ func (p *Pool) Connect(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, nil
 }
 
-// checkOwner returns an error if the owner of the runtime is not verified yet, or if the verifier has refused the
-// runtime. If the verifier has neither called Connect nor decided about the owner, checkOwner calls
-// Options.VerifyOwner.
-func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
+// requireVerifiedOwner returns an error if the owner of the runtime is not verified yet, or if the verifier has refused
+// the runtime. If the verifier has neither called GetForVerification nor decided about the owner, requireVerifiedOwner
+// calls Options.VerifyOwner.
+func (p *Pool) requireVerifiedOwner(kyma string, rt *Runtime) error {
 	if !p.needsVerification() {
 		return nil
 	}
@@ -86,9 +86,9 @@ func (p *Pool) checkOwner(kyma string, rt *Runtime) error {
 // pool may be used.
 func (p *Pool) needsVerification() bool { return p.opts.VerifyOwner != nil && p.opts.Self == nil }
 
-// IsOwnerWanted reports whether the verifier has to decide about the owner of a runtime, because another caller needs
-// the connection.
-func (p *Pool) IsOwnerWanted(kyma string) bool {
+// IsVerificationRequested reports whether the verifier has to decide about the owner of a runtime, because another
+// caller needs the connection.
+func (p *Pool) IsVerificationRequested(kyma string) bool {
 	rt := p.connectionIfOpen(kyma)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,21 +104,22 @@ func (p *Pool) IsOwned(kyma string) bool {
 }
 
 // MarkOwned records that the runtime belongs to its Kyma. If a Get has failed because the owner was not verified,
-// MarkOwned notifies the subscribers of the runtime. The subscriber with the key in the parameter verifier is not
+// MarkOwned notifies the subscribers of the runtime. The subscriber with the key in the parameter verifierKey is not
 // notified, because it has made the decision itself.
-func (p *Pool) MarkOwned(kyma string, rt *Runtime, verifier string) {
-	p.setOwner(kyma, rt, verifier, ownerState{verified: true})
+func (p *Pool) MarkOwned(kyma string, rt *Runtime, verifierKey string) {
+	p.setOwnerState(kyma, rt, verifierKey, ownerState{verified: true})
 }
 
-// Refuse records that the runtime must not be used, and notifies the subscribers of the runtime. The parameter verifier
-// is the Subscriber.Key of the caller: Refuse does not notify this subscriber, because it has made the decision itself.
-func (p *Pool) Refuse(kyma string, rt *Runtime, verifier string, why *Error) {
-	p.setOwner(kyma, rt, verifier, ownerState{refused: why})
+// Refuse records that the runtime must not be used, and notifies the subscribers of the runtime. The parameter
+// verifierKey is the Subscriber.Key of the caller: Refuse does not notify this subscriber, because it has made the
+// decision itself.
+func (p *Pool) Refuse(kyma string, rt *Runtime, verifierKey string, why *Error) {
+	p.setOwnerState(kyma, rt, verifierKey, ownerState{refused: why})
 }
 
-// setOwner replaces the owner state of a connection. If the next Get may return another result than an earlier Get,
-// setOwner notifies all subscribers except the one with the key verifier.
-func (p *Pool) setOwner(kyma string, rt *Runtime, verifier string, state ownerState) {
+// setOwnerState replaces the owner state of a connection. If the next Get may return another result than an earlier
+// Get, setOwnerState notifies all subscribers except the one with the key verifier.
+func (p *Pool) setOwnerState(kyma string, rt *Runtime, verifierKey string, state ownerState) {
 	p.mu.Lock()
 	former := rt.owner
 	rt.owner = state
@@ -131,7 +132,7 @@ func (p *Pool) setOwner(kyma string, rt *Runtime, verifier string, state ownerSt
 	}
 	p.mu.Unlock()
 	for _, s := range all {
-		if s.Key != verifier {
+		if s.Key != verifierKey {
 			s.Notify(Event{ConnectionChanged: true})
 		}
 	}

@@ -24,7 +24,7 @@ func TestOwnerGate(t *testing.T) {
 	verify := func(decide func()) func() {
 		return func() {
 			var err error
-			if rt, err = pool.Connect(t.Context(), "a"); err != nil {
+			if rt, err = pool.GetForVerification(t.Context(), "a"); err != nil {
 				t.Fatal(err)
 			}
 			decide()
@@ -65,7 +65,7 @@ func TestOwnerGate(t *testing.T) {
 		if codeOf(err) != step.code || (err == nil) != (got != nil) || len(asked) != step.asked {
 			t.Errorf("step %d, %s: %v, asked %q; want %q, %d", i, step.reason, err, asked, step.code, step.asked)
 		}
-		if fmt.Sprint(IsNotVerified(err), IsOthers(err), pool.IsOwned("a")) !=
+		if fmt.Sprint(IsOwnerNotVerified(err), IsRuntimeRefused(err), pool.IsOwned("a")) !=
 			fmt.Sprint(step.code == "OwnerNotVerified", step.code == "RuntimeTaken", step.code == "") {
 			t.Errorf("step %d, %s: predicates do not agree with %v", i, step.reason, err)
 		}
@@ -75,12 +75,13 @@ func TestOwnerGate(t *testing.T) {
 	}
 }
 
-// TestOwnerWithoutConnection checks that GetIfOpen does not ask the verifier if there is no connection.
+// TestOwnerWithoutConnection checks that GetIfOpenOrNoAgents does not ask the verifier if there is no connection.
 func TestOwnerWithoutConnection(t *testing.T) {
 	s := newServer(t)
 	pool, _ := newPool(t, secret("x", s.kubeconfig("first")))
 	pool.opts.Agents, pool.opts.VerifyOwner = true, func(string) { t.Error("the verifier was asked") }
-	if rt, err := pool.GetIfOpen(t.Context(), "a"); rt != nil || err != nil || pool.IsOwnerWanted("a") {
+	if rt, err := pool.GetIfOpenOrNoAgents(t.Context(), "a"); rt != nil || err != nil ||
+		pool.IsVerificationRequested("a") {
 		t.Errorf("got %v, %v", rt, err)
 	}
 }

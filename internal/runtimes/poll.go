@@ -22,7 +22,7 @@ type PollIntervals struct {
 // subscribers get a Missed event, because from then on they have to read the runtime themselves.
 func (p *Pool) SetAgentConnected(kyma string, connected bool) {
 	p.mu.Lock()
-	e := p.entryLocked(kyma)
+	e := p.ensureEntryLocked(kyma)
 	disconnected := e.agentConnected && !connected
 	e.agentConnected = connected
 	p.mu.Unlock()

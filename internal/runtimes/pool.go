@@ -72,8 +72,8 @@ type Options struct {
 	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed.
 	// InterestsChanged must not block.
 	InterestsChanged func(kyma string)
-	// VerifyOwner asks the verifier to verify the owner of the runtime of a Kyma, see Connect. VerifyOwner must not
-	// block. If VerifyOwner is nil or Self is set, every connection counts as verified.
+	// VerifyOwner asks the verifier to verify the owner of the runtime of a Kyma, see GetForVerification. VerifyOwner
+	// must not block. If VerifyOwner is nil or Self is set, every connection counts as verified.
 	VerifyOwner func(kyma string)
 	// PollIntervals are the intervals after which subscribers read a runtime even if no event was received.
 	PollIntervals PollIntervals
@@ -109,7 +109,7 @@ type Pool struct {
 
 	mu        sync.Mutex
 	entries   map[string]*entry     // guarded by mu; by name of the Kyma
-	shared    map[string][]Interest // guarded by mu; see ShareInterests
+	shared    map[string][]Interest // guarded by mu; see InternInterests
 	pollers   int                   // guarded by mu: number of subscribers of unwatched runtimes at the time countedAt
 	countedAt time.Time             // guarded by mu
 }
@@ -182,25 +182,25 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 // An error of Get is either an [Error] with a reason code, or an error of reading the control plane, which is not a
 // problem of the runtime.
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
-	rt, err := p.connect(ctx, kyma)
+	rt, err := p.ensureConnection(ctx, kyma)
 	if err != nil {
 		p.recordFailedGet(kyma)
 		return nil, err
 	}
-	if err := p.checkOwner(kyma, rt); err != nil {
+	if err := p.requireVerifiedOwner(kyma, rt); err != nil {
 		return nil, err
 	}
 	return rt, nil
 }
 
-// GetIfOpen is like Get, for callers that can also work without a connection. If Options.Agents is set and no
-// connection is open, GetIfOpen returns nil, nil. The reason is that a new connection would need a read of the access
-// Secret, and changes are reported without a connection. GetIfOpen returns the same errors as Get.
-func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
+// GetIfOpenOrNoAgents is like Get, for callers that can also work without a connection. If Options.Agents is set and no
+// connection is open, GetIfOpenOrNoAgents returns nil, nil. The reason is that a new connection would need a read of
+// the access Secret, and changes are reported without a connection. GetIfOpenOrNoAgents returns the same errors as Get.
+func (p *Pool) GetIfOpenOrNoAgents(ctx context.Context, kyma string) (*Runtime, error) {
 	if !p.opts.Agents || p.opts.Watch || p.connectionIfOpen(kyma) != nil {
 		return p.Get(ctx, kyma)
 	}
-	_, err := p.credentialOf(ctx, kyma)
+	_, err := p.findAccessSecret(ctx, kyma)
 	if err != nil {
 		p.recordFailedGet(kyma)
 	}
@@ -226,10 +226,10 @@ func (p *Pool) recordFailedGet(kyma string) {
 	}
 }
 
-// connect returns the connection to a runtime. If there is no connection with the current credential, connect makes
-// one.
-func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
-	cred, err := p.credentialOf(ctx, kyma)
+// ensureConnection returns the connection to a runtime. If there is no connection with the current credential,
+// ensureConnection makes one.
+func (p *Pool) ensureConnection(ctx context.Context, kyma string) (*Runtime, error) {
+	cred, err := p.findAccessSecret(ctx, kyma)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == AccessSecretNotFound {
 			p.closeConnection(kyma)
@@ -247,7 +247,7 @@ func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
 	if rt := p.connectionIfOpen(kyma); rt != nil && rt.credential == cred {
 		return rt.ifUsable() // another goroutine has made the connection in the meantime
 	}
-	rt, err := p.dial(ctx, kyma, cred)
+	rt, err := p.newConnection(ctx, kyma, cred)
 	if err != nil {
 		p.closeConnection(kyma) // the credentials of the connection no longer exist
 		return nil, err
@@ -265,7 +265,7 @@ func (rt *Runtime) ifUsable() (*Runtime, error) {
 }
 
 // RegisterKinds adds the kinds that a bundle defines. The pool sends no discovery request for registered kinds.
-func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.AddBundle(b) }
+func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.AddCRDsOf(b) }
 
 // LookupResource returns the resource of a kind if that resource is the same in all runtimes. Built-in kinds and kinds
 // that bundles define have the same resource in all runtimes.
@@ -273,9 +273,9 @@ func (p *Pool) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool)
 	return p.kinds.Resource(ref)
 }
 
-// Close closes the connection to a runtime and removes the subscribers of the runtime. If there was a connection, Close
-// calls Notify of every removed subscriber one last time, with an event that the connection has changed.
-func (p *Pool) Close(kyma string) {
+// Remove closes the connection to a runtime and removes the subscribers of the runtime. If there was a connection,
+// Remove calls Notify of every removed subscriber one last time, with an event that the connection has changed.
+func (p *Pool) Remove(kyma string) {
 	p.mu.Lock()
 	e := p.entries[kyma]
 	delete(p.entries, kyma)
@@ -301,8 +301,8 @@ func (p *Pool) connectionIfOpen(kyma string) *Runtime {
 	return nil
 }
 
-// dial makes a connection object for a runtime. dial sends no request.
-func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime, error) {
+// newConnection makes a connection object for a runtime. newConnection sends no request.
+func (p *Pool) newConnection(ctx context.Context, kyma string, cred credential) (*Runtime, error) {
 	cfg, err := p.readKubeconfig(ctx, kyma, cred)
 	if err != nil {
 		return nil, err
@@ -334,10 +334,10 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	rt.account.namespace, rt.account.name = access.ServiceAccountOf(cfg)
 	var review func() *Error
 	if p.opts.Agents {
-		rt.reviews = &reviews{breaker: b, changed: func() { p.notifyOne(kyma, credentialKey) }}
+		rt.reviews = &reviews{breaker: b, changed: func() { p.notifyConnectionChanged(kyma, credentialKey) }}
 		review = rt.reviews.reviewRights
 	}
-	b.checkCredential(rt.lifetime.Ends, checkInterval, review)
+	b.scheduleCredentialChecks(rt.lifetime.Ends, checkInterval, review)
 	if p.opts.Watch {
 		rt.watches = newWatches(p.base, plain, &http.Client{Transport: b}, p.opts.Timeout)
 	}
@@ -347,7 +347,7 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 // replaceConnection stores a new connection, closes the old connection, and notifies the subscribers.
 func (p *Pool) replaceConnection(kyma string, rt *Runtime) *Runtime {
 	p.mu.Lock()
-	e := p.entryLocked(kyma)
+	e := p.ensureEntryLocked(kyma)
 	if e.runtime != nil && e.runtime.credential == rt.credential {
 		made := e.runtime // another goroutine has made this connection with the same credential
 		p.mu.Unlock()
@@ -358,9 +358,9 @@ func (p *Pool) replaceConnection(kyma string, rt *Runtime) *Runtime {
 	rt.isFirst = !e.connected
 	e.runtime, e.getFailed, e.connected = rt, false, true
 	for _, s := range e.subscribers {
-		rt.setSubscriber(s)
+		rt.updateWatches(s)
 	}
-	rt.setStateLocked("connected")
+	rt.countStateLocked("connected")
 	p.mu.Unlock()
 	if old != nil {
 		old.close()
@@ -390,7 +390,7 @@ func (e *entry) takeConnectionLocked() *Runtime {
 	}
 	old := e.runtime
 	e.runtime = nil
-	old.setStateLocked("")
+	old.countStateLocked("")
 	return old
 }
 
@@ -414,9 +414,9 @@ func (rt *Runtime) close() {
 	time.AfterFunc(time.Second, rt.transport.CloseIdleConnections)
 }
 
-// setStateLocked updates the metric that counts the connections by state. If the parameter state is "", the metric no
-// longer counts the connection. The caller of setStateLocked must hold Pool.mu.
-func (rt *Runtime) setStateLocked(state string) {
+// countStateLocked updates the metric that counts the connections by state. If the parameter state is "", the metric no
+// longer counts the connection. The caller of countStateLocked must hold Pool.mu.
+func (rt *Runtime) countStateLocked(state string) {
 	if rt.counted != "" {
 		metrics.Runtimes.WithLabelValues(rt.counted).Dec()
 	}
@@ -439,14 +439,14 @@ func (p *Pool) breakerChanged(kyma string, b *breaker) {
 		p.mu.Unlock()
 		return // the connection was replaced or closed
 	}
-	e.runtime.setStateLocked(state)
+	e.runtime.countStateLocked(state)
 	p.mu.Unlock()
 	p.notifyAll(kyma, Event{ConnectionChanged: true})
 }
 
-// entryLocked returns the entry of a runtime. If there is no entry, entryLocked makes one. The caller of entryLocked
-// must hold mu.
-func (p *Pool) entryLocked(kyma string) *entry {
+// ensureEntryLocked returns the entry of a runtime. If there is no entry, ensureEntryLocked makes one. The caller of
+// ensureEntryLocked must hold mu.
+func (p *Pool) ensureEntryLocked(kyma string) *entry {
 	e := p.entries[kyma]
 	if e == nil {
 		e = &entry{subscribers: map[string]Subscriber{}, agentConnected: true}

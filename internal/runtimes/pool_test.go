@@ -95,37 +95,37 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { pool.Close("a") })
+	t.Cleanup(func() { pool.Remove("a") })
 	return pool, kcp
 }
 
-// TestGetIfOpen checks that GetIfOpen does not make the first connection, and that it returns an error about the access
-// Secret.
+// TestGetIfOpen checks that GetIfOpenOrNoAgents does not make the first connection, and that it returns an error about
+// the access Secret.
 func TestGetIfOpen(t *testing.T) {
 	s := newServer(t)
 	pool, kcp := newPool(t, secret("x", s.kubeconfig("first")))
-	if rt, err := pool.GetIfOpen(t.Context(), "a"); err != nil || rt == nil {
+	if rt, err := pool.GetIfOpenOrNoAgents(t.Context(), "a"); err != nil || rt == nil {
 		t.Errorf("where nobody tells what happens, got %v, %v, want a connection", rt, err)
 	}
-	pool.Close("a")
+	pool.Remove("a")
 	pool.opts.Agents = true
-	if rt, err := pool.GetIfOpen(t.Context(), "a"); err != nil || rt != nil {
+	if rt, err := pool.GetIfOpenOrNoAgents(t.Context(), "a"); err != nil || rt != nil {
 		t.Errorf("got %v, %v, want no connection", rt, err)
 	}
-	if _, err := pool.GetIfOpen(t.Context(), "b"); codeOf(err) != "AccessSecretNotFound" {
+	if _, err := pool.GetIfOpenOrNoAgents(t.Context(), "b"); codeOf(err) != "AccessSecretNotFound" {
 		t.Errorf("without access Secret: %v", err)
 	}
 	rt, err := pool.Get(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := pool.GetIfOpen(t.Context(), "a"); err != nil || again != rt {
+	if again, err := pool.GetIfOpenOrNoAgents(t.Context(), "a"); err != nil || again != rt {
 		t.Errorf("got %v, %v, want the connection that is there", again, err)
 	}
 	if err := kcp.Delete(t.Context(), secret("x", nil)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.GetIfOpen(t.Context(), "a"); codeOf(err) != "AccessSecretNotFound" {
+	if _, err := pool.GetIfOpenOrNoAgents(t.Context(), "a"); codeOf(err) != "AccessSecretNotFound" {
 		t.Errorf("without the Secret of a connection that is there: %v", err)
 	}
 }
@@ -484,7 +484,7 @@ func TestLargeObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close("a")
+	defer pool.Remove("a")
 	rt, err := pool.Get(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)

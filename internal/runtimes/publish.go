@@ -15,7 +15,7 @@ import (
 // goroutine is delivering events already, Publish returns before its own event is delivered.
 func (p *Pool) Publish(kyma string, event Event) {
 	p.mu.Lock()
-	e := p.entryLocked(kyma)
+	e := p.ensureEntryLocked(kyma)
 	e.published = true
 	if (event.Missed || event.Listed) && !event.Interest.Resource.Empty() && p.opts.BatchDelay > 0 {
 		p.delayLocked(kyma, e, event)

@@ -293,15 +293,15 @@ func TestListedIsDeliveredInOrder(t *testing.T) {
 
 func TestShareInterests(t *testing.T) {
 	p := newAgentPool(t, Options{Agents: true})
-	first := p.ShareInterests([]Interest{oneMap, deployments})
-	again := p.ShareInterests([]Interest{oneMap, deployments})
+	first := p.InternInterests([]Interest{oneMap, deployments})
+	again := p.InternInterests([]Interest{oneMap, deployments})
 	if &first[0] != &again[0] {
 		t.Error("equal lists take memory twice")
 	}
-	if other := p.ShareInterests([]Interest{oneMap}); cmp.Diff([]Interest{oneMap}, other) != "" {
+	if other := p.InternInterests([]Interest{oneMap}); cmp.Diff([]Interest{oneMap}, other) != "" {
 		t.Errorf("another list became %v", other)
 	}
-	if none := p.ShareInterests(nil); len(none) > 0 {
+	if none := p.InternInterests(nil); len(none) > 0 {
 		t.Errorf("no interests became %v", none)
 	}
 }
@@ -362,7 +362,7 @@ func TestCloseIsAtomic(t *testing.T) {
 			t.Error(err)
 		}
 	}})
-	p.Close("a")
+	p.Remove("a")
 	if made == nil {
 		t.Fatal("the subscriber was not notified")
 	}

@@ -74,7 +74,7 @@ type reviews struct {
 func (r *reviews) reviewRights() *Error {
 	r.sending.Lock()
 	defer r.sending.Unlock()
-	answer, bad := r.breaker.send("POST", reviewPath, reviewBody)
+	answer, bad := r.breaker.sendEvenIfOpen("POST", reviewPath, reviewBody)
 	if bad != nil {
 		return bad
 	}
@@ -101,7 +101,7 @@ func (r *reviews) sendFirstReview() {
 	if begun {
 		return
 	}
-	r.breaker.checkPeriodically(0, func() *Error {
+	r.breaker.checkAndReschedule(0, func() *Error {
 		bad := r.reviewRights()
 		r.mu.Lock()
 		r.begun = bad == nil
@@ -136,21 +136,21 @@ func (r *reviews) reviewAfter(delay time.Duration) {
 	}
 	r.number++
 	number := r.number
-	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.reviewNumbered(number) })
+	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.runScheduledReview(number) })
 }
 
-// reviewNumbered sends a review of the rights when the timer of the review has expired. The parameter number identifies
-// the timer. If the expired timer is still in the field timer, reviewNumbered clears the field. If the field timer
-// contains a newer timer already, reviewNumbered does not change the field.
-func (r *reviews) reviewNumbered(number int) {
+// runScheduledReview sends a review of the rights when the timer of the review has expired. The parameter timerNumber
+// identifies the timer. If the expired timer is still in the field timer, runScheduledReview clears the field. If the
+// field timer contains a newer timer already, runScheduledReview does not change the field.
+func (r *reviews) runScheduledReview(timerNumber int) {
 	r.mu.Lock()
-	if r.number == number {
+	if r.number == timerNumber {
 		r.timer = nil
 	}
 	stopped := r.stopped
 	r.mu.Unlock()
 	if !stopped {
-		r.breaker.checkPeriodically(0, r.reviewRights)
+		r.breaker.checkAndReschedule(0, r.reviewRights)
 	}
 }
 
@@ -164,17 +164,17 @@ func (r *reviews) stop() {
 	}
 }
 
-// WatchCredential makes the agent of a runtime report changes of the objects that determine the rights of the
-// credential. After a reported change, the pool sends a SelfSubjectRulesReview, which returns the rights of the
-// credential. The first call of WatchCredential for a connection also sends a SelfSubjectRulesReview. The pool calls
-// the function changed when the rights of the credential have changed, and when the connection was made, replaced,
-// broken or restored. If there are no agents, WatchCredential does nothing.
-func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
+// WatchRights makes the agent of a runtime report changes of the objects that determine the rights of the credential.
+// After a reported change, the pool sends a SelfSubjectRulesReview, which returns the rights of the credential. The
+// first call of WatchRights for a connection also sends a SelfSubjectRulesReview. The pool calls the function changed
+// when the rights of the credential have changed, and when the connection was made, replaced, broken or restored. If
+// there are no agents, WatchRights does nothing.
+func (p *Pool) WatchRights(kyma string, rt *Runtime, changed func()) {
 	if rt.reviews == nil {
 		return
 	}
 	rt.reviews.sendFirstReview()
-	interests := p.ShareInterests(rt.credentialInterests())
+	interests := p.InternInterests(rt.rightsInterests())
 	p.Subscribe(kyma, Subscriber{Key: credentialKey, Interests: interests,
 		Notify: func(e Event) {
 			switch {
@@ -196,14 +196,14 @@ func (p *Pool) WatchCredential(kyma string, rt *Runtime, changed func()) {
 		}})
 }
 
-// UnwatchCredential ends the reports that WatchCredential has requested.
-func (p *Pool) UnwatchCredential(kyma string) { p.Unsubscribe(kyma, credentialKey) }
+// UnwatchRights ends the reports that WatchRights has requested.
+func (p *Pool) UnwatchRights(kyma string) { p.Unsubscribe(kyma, credentialKey) }
 
-// credentialInterests returns interests in the objects that determine the rights of the credential. These objects are
+// rightsInterests returns interests in the objects that determine the rights of the credential. These objects are
 // ClusterRoles, ClusterRoleBindings and the ServiceAccount of the token. The agent needs the right to watch the objects
 // that determine the rights of the credential. The manager can grant the agent only rights that its own credential has,
-// so credentialInterests leaves out objects that the credential may not watch.
-func (rt *Runtime) credentialInterests() (all []Interest) {
+// so rightsInterests leaves out objects that the credential may not watch.
+func (rt *Runtime) rightsInterests() (all []Interest) {
 	rt.reviews.mu.Lock()
 	has := rt.reviews.has
 	rt.reviews.mu.Unlock()
@@ -241,12 +241,12 @@ func (p *Pool) Credential(kyma string, rt *Runtime) access.Finding {
 	return f
 }
 
-// notifyOne notifies the subscriber with the given key that the connection has changed.
-func (p *Pool) notifyOne(kyma, key string) {
+// notifyConnectionChanged notifies the subscriber with the given key that the connection has changed.
+func (p *Pool) notifyConnectionChanged(kyma, subscriberKey string) {
 	p.mu.Lock()
 	var notify func(Event)
 	if e := p.entries[kyma]; e != nil {
-		notify = e.subscribers[key].Notify
+		notify = e.subscribers[subscriberKey].Notify
 	}
 	p.mu.Unlock()
 	if notify != nil {

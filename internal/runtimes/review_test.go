@@ -144,7 +144,7 @@ func TestReviewsAreBounded(t *testing.T) {
 	})
 }
 
-// TestCredentialInterests checks that credentialInterests returns no object that the credential may not watch.
+// TestCredentialInterests checks that rightsInterests returns no object that the credential may not watch.
 func TestCredentialInterests(t *testing.T) {
 	cases := map[string]struct {
 		reason, verbs, account string
@@ -162,7 +162,7 @@ func TestCredentialInterests(t *testing.T) {
 		rt := &Runtime{reviews: r}
 		rt.account.namespace, rt.account.name = "ops", c.account
 		var got []schema.GroupVersionResource
-		for _, i := range rt.credentialInterests() {
+		for _, i := range rt.rightsInterests() {
 			got = append(got, i.Resource)
 		}
 		if fmt.Sprint(got) != fmt.Sprint(c.want) {

@@ -77,13 +77,13 @@ type Event struct {
 // cannot be reached. If the interests are the same as before, Subscribe is cheap.
 func (p *Pool) Subscribe(kyma string, s Subscriber) {
 	p.mu.Lock()
-	e := p.entryLocked(kyma)
+	e := p.ensureEntryLocked(kyma)
 	former := e.subscribers[s.Key].Interests
 	changed := !slices.Equal(former, s.Interests)
 	missed := s.ReplayMissed && e.published && len(former) == 0 && len(s.Interests) > 0
 	e.subscribers[s.Key] = s
 	if e.runtime != nil {
-		e.runtime.setSubscriber(s)
+		e.runtime.updateWatches(s)
 	}
 	p.mu.Unlock()
 	if missed {
@@ -124,7 +124,7 @@ func (p *Pool) removeSubscriber(kyma, key string) (hadInterests bool) {
 	hadInterests = len(e.subscribers[key].Interests) > 0
 	delete(e.subscribers, key)
 	if e.runtime != nil {
-		e.runtime.setSubscriber(Subscriber{Key: key})
+		e.runtime.updateWatches(Subscriber{Key: key})
 	}
 	if len(e.subscribers) == 0 && e.runtime == nil {
 		delete(p.entries, kyma)
@@ -154,14 +154,14 @@ func (p *Pool) HasInterests(kyma, key string) bool {
 	return e != nil && len(e.subscribers[key].Interests) > 0
 }
 
-// maxSharedLists is the maximum number of different lists of interests that ShareInterests keeps in memory. Runtimes
+// maxSharedLists is the maximum number of different lists of interests that InternInterests keeps in memory. Runtimes
 // with the same modules have equal lists of interests, and share one copy.
 const maxSharedLists = 4096
 
-// ShareInterests returns the same slice for all callers that pass an equal list of interests. ShareInterests saves
+// InternInterests returns the same slice for all callers that pass an equal list of interests. InternInterests saves
 // memory, because runtimes with the same modules have equal lists of interests. Callers must not change the returned
 // slice.
-func (p *Pool) ShareInterests(interests []Interest) []Interest {
+func (p *Pool) InternInterests(interests []Interest) []Interest {
 	var key strings.Builder
 	for _, i := range interests {
 		for _, part := range []string{i.Resource.Group, i.Resource.Version, i.Resource.Resource, i.Kind,

@@ -17,10 +17,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// setSubscriber starts and stops watches of the connection, so that they match the interests of the subscriber s.
-func (rt *Runtime) setSubscriber(s Subscriber) {
+// updateFor starts and stops watches of the connection, so that they match the interests of the subscriber s.
+func (rt *Runtime) updateWatches(s Subscriber) {
 	if rt.watches != nil {
-		rt.watches.setSubscriber(s)
+		rt.watches.updateFor(s)
 	}
 }
 
@@ -71,8 +71,8 @@ func newWatches(ctx context.Context, cfg *rest.Config, hc *http.Client, timeout 
 		running: map[Interest]*sharedWatch{}}
 }
 
-// setSubscriber starts the watches for the interests of s, and stops the watches that only s needed before.
-func (w *watches) setSubscriber(s Subscriber) {
+// updateFor starts the watches for the interests of s, and stops the watches that only s needed before.
+func (w *watches) updateFor(s Subscriber) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
@@ -137,7 +137,7 @@ func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
 			if first {
 				listed = objectList{}
 			}
-			listed.add(items)
+			listed.addWithinLimit(items)
 		},
 		Listed: func(complete bool) {
 			event := Event{Interest: i, Listed: true, Objects: listed.objects}
@@ -180,8 +180,8 @@ type objectList struct {
 	incomplete bool // objects were left out, because bytes would exceed maxListBytes
 }
 
-// add adds the objects of a page to the list. add leaves out managedFields, which are not needed.
-func (l *objectList) add(items []metav1.PartialObjectMetadata) {
+// addWithinLimit adds the objects of a page to the list. addWithinLimit leaves out managedFields, which are not needed.
+func (l *objectList) addWithinLimit(items []metav1.PartialObjectMetadata) {
 	for n := range items {
 		fields := items[n].ManagedFields
 		for f := range fields {

@@ -43,7 +43,7 @@ func TestWatchBacksOff(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				w := newWatches(ctx, &rest.Config{Host: "http://example.com", QPS: -1},
 					&http.Client{Transport: transport}, time.Second)
-				w.setSubscriber(Subscriber{Key: "k", Interests: []Interest{deployments}, Notify: func(e Event) {
+				w.updateFor(Subscriber{Key: "k", Interests: []Interest{deployments}, Notify: func(e Event) {
 					if e.Listed {
 						listed.Add(1)
 					}
@@ -78,7 +78,7 @@ func TestLargeList(t *testing.T) {
 		w := newWatches(ctx, &rest.Config{Host: "http://example.com", QPS: -1}, &http.Client{Transport: transport},
 			time.Second)
 		var got []Event
-		w.setSubscriber(Subscriber{Key: "k", Interests: []Interest{deployments}, Notify: func(e Event) {
+		w.updateFor(Subscriber{Key: "k", Interests: []Interest{deployments}, Notify: func(e Event) {
 			got = append(got, e)
 		}})
 		synctest.Wait()

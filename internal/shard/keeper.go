@@ -180,7 +180,7 @@ func (k *Keeper) runMembership(ctx context.Context) {
 	membership, end := context.WithCancel(ctx)
 	defer end()
 	var tasks sync.WaitGroup
-	tasks.Go(func() { k.renew(membership); end() })
+	tasks.Go(func() { k.renewUntilLost(membership); end() })
 	tasks.Go(func() { k.watchLeases(membership) })
 	tasks.Go(func() { k.assignLoop(membership, &tasks) })
 	<-membership.Done()
@@ -216,7 +216,7 @@ func (k *Keeper) assignLoop(membership context.Context, tasks *sync.WaitGroup) {
 			}
 			wait = k.opts.Duration / 12
 		}
-		next := k.deleteExpiredReplicas(membership, tasks)
+		next := k.deleteExpiredReplicaLeases(membership, tasks)
 		if may {
 			k.applyAssignment(membership, tasks)
 		}
@@ -255,16 +255,16 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 			if holder := holderOf(lease); holder != "" && holder != me && replicas[holder] != nil {
 				continue // wait until the holder releases the shard or is dead
 			}
-			t = k.newHoldingLocked(membership, shard)
+			t = k.addHoldingLocked(membership, shard)
 			tasks.Go(func() { k.acquire(t, lease, me) })
 		case t != nil && assigned != me && t.open && !t.closing:
 			t.closing = true
 			tasks.Go(func() { k.release(membership, t) })
-		case t == nil && assigned != me && holderOf(lease) == me && !k.isClearedLocked(shard, lease):
+		case t == nil && assigned != me && holderOf(lease) == me && !k.isOlderThanClearedLocked(shard, lease):
 			// This replica can hold a shard without having acquired it: it has written itself into the Lease, the
 			// answer was lost, and by now the shard is assigned to another replica. The other replica waits until this
 			// replica releases the shard.
-			t = k.newHoldingLocked(membership, shard)
+			t = k.addHoldingLocked(membership, shard)
 			t.lease, t.closing = lease, true
 			close(t.acquired)
 			tasks.Go(func() { k.release(membership, t) })
@@ -272,16 +272,16 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 	}
 }
 
-// isClearedLocked reports whether the given version of a shard's Lease is out of date, because this replica has removed
-// itself from the Lease in a newer version. The watch may deliver the older version later than the answer to the
-// removal. The caller of isClearedLocked must hold mu.
-func (k *Keeper) isClearedLocked(shard int, lease *coordinationv1.Lease) bool {
+// isOlderThanClearedLocked reports whether the given version of a shard's Lease is out of date, because this replica
+// has removed itself from the Lease in a newer version. The watch may deliver the older version later than the answer
+// to the removal. The caller of isOlderThanClearedLocked must hold mu.
+func (k *Keeper) isOlderThanClearedLocked(shard int, lease *coordinationv1.Lease) bool {
 	cleared := k.cleared[shard]
 	return cleared != nil && newerLease(lease, cleared) == cleared
 }
 
-// newHoldingLocked adds a holding for a shard to the Keeper. The caller of newHoldingLocked must hold mu.
-func (k *Keeper) newHoldingLocked(membership context.Context, shard int) *holding {
+// addHoldingLocked adds a holding for a shard to the Keeper. The caller of addHoldingLocked must hold mu.
+func (k *Keeper) addHoldingLocked(membership context.Context, shard int) *holding {
 	t := &holding{shard: shard, idle: make(chan struct{}), acquired: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(membership)
 	k.holdings[shard] = t
@@ -311,7 +311,7 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 			return // releaseWithoutLease closes the shard
 		}
 		k.opts.Log.Error(err, "a shard cannot be opened", "shard", t.shard)
-		if !sleepUntilDone(t.ctx, k.opts.Duration/12) {
+		if !sleepUnlessDone(t.ctx, k.opts.Duration/12) {
 			return
 		}
 	}
@@ -342,7 +342,7 @@ func (k *Keeper) release(membership context.Context, t *holding) {
 			break
 		}
 		k.opts.Log.Info("the Lease of a shard cannot be written; trying again", "shard", t.shard, "error", err.Error())
-		if !sleepUntilDone(membership, k.opts.Duration/24) {
+		if !sleepUnlessDone(membership, k.opts.Duration/24) {
 			return // the deletion of the Lease of this replica also frees the shard
 		}
 	}
@@ -352,7 +352,7 @@ func (k *Keeper) release(membership context.Context, t *holding) {
 
 // releaseWithoutLease closes a shard at the end of a membership. releaseWithoutLease does not write the Lease of the
 // shard: the shard becomes free when the Lease of this replica is deleted.
-func (k *Keeper) releaseWithoutLease(shard int, change string) {
+func (k *Keeper) releaseWithoutLease(shard int, reason string) {
 	k.mu.Lock()
 	t := k.holdings[shard]
 	if t == nil || t.closing {
@@ -361,13 +361,13 @@ func (k *Keeper) releaseWithoutLease(shard int, change string) {
 	}
 	t.closing = true
 	k.mu.Unlock()
-	k.closeShard(t, change)
+	k.closeShard(t, reason)
 	k.removeHolding(t)
 }
 
 // closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. The parameter with
 // the name change is the reason for closing the shard, for metrics and the log.
-func (k *Keeper) closeShard(t *holding, change string) {
+func (k *Keeper) closeShard(t *holding, reason string) {
 	t.cancel()
 	k.mu.Lock()
 	wasOpen := t.open
@@ -381,8 +381,8 @@ func (k *Keeper) closeShard(t *holding, change string) {
 	}
 	if wasOpen {
 		metrics.Shards.Dec()
-		metrics.ShardChanges.WithLabelValues(change).Inc()
-		k.opts.Log.Info("stopped working on a shard", "shard", t.shard, "reason", change)
+		metrics.ShardChanges.WithLabelValues(reason).Inc()
+		k.opts.Log.Info("stopped working on a shard", "shard", t.shard, "reason", reason)
 	}
 }
 
@@ -397,9 +397,9 @@ func (k *Keeper) removeHolding(t *holding) {
 	}
 }
 
-// HolderAddress returns the listener address (host:port) of the replica that holds the shard of a Kyma, or "" if the
-// address is unknown. If this replica holds the shard itself, the results are "" and true.
-func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
+// OtherHolderAddress returns the listener address (host:port) of the replica that holds the shard of a Kyma, or "" if
+// the address is unknown. If this replica holds the shard itself, the results are "" and true.
+func (k *Keeper) OtherHolderAddress(kyma string) (address string, isHeldHere bool) {
 	if k.Holds(kyma) {
 		return "", true
 	}
@@ -411,8 +411,8 @@ func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	return address, false
 }
 
-// sleepUntilDone waits for the duration d. sleepUntilDone returns false if ctx ends first.
-func sleepUntilDone(ctx context.Context, d time.Duration) bool {
+// sleepUnlessDone waits for the duration d. sleepUnlessDone returns false if ctx ends first.
+func sleepUnlessDone(ctx context.Context, d time.Duration) (isElapsed bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -331,7 +331,7 @@ func (a *answerless) Update(ctx context.Context, l *coordinationv1.Lease, o meta
 	if err != nil || isReplicaLease(l) || holderOf(l) == "" || time.Now().After(a.until) {
 		return answer, err
 	}
-	sleepUntilDone(ctx, 2*time.Second)
+	sleepUnlessDone(ctx, 2*time.Second)
 	return nil, errNetwork
 }
 
@@ -430,7 +430,7 @@ func TestSplitBrain(t *testing.T) {
 		if f.alive[1].Holds(mine) != true {
 			t.Error("the other one did not take over")
 		}
-		if address, me := f.alive[1].HolderAddress(mine); address != "" || !me {
+		if address, me := f.alive[1].OtherHolderAddress(mine); address != "" || !me {
 			t.Errorf("it says that %q works on the runtime", address)
 		}
 		leave()
@@ -441,7 +441,7 @@ func TestSplitBrain(t *testing.T) {
 			t.Error("an old pass may write again")
 		}
 		for _, name := range names {
-			if address, me := lone.HolderAddress(name); me == (address != "") {
+			if address, me := lone.OtherHolderAddress(name); me == (address != "") {
 				t.Errorf("the holder of %s is returned as %q, %v", name, address, me)
 			}
 		}
@@ -466,7 +466,7 @@ func TestOpen(t *testing.T) {
 				tries[shard]++
 				again := tries[shard] == 1
 				mu.Unlock()
-				if !sleepUntilDone(ctx, 300*time.Millisecond) || again {
+				if !sleepUnlessDone(ctx, 300*time.Millisecond) || again {
 					return fmt.Errorf("shard %d does not open", shard)
 				}
 				mu.Lock()

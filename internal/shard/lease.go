@@ -97,16 +97,16 @@ func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 		if ctx.Err() == nil { // if the Lease was created but the answer was lost, that Lease expires
 			k.opts.Log.Error(err, "the Lease of this replica cannot be created")
 		}
-		if !sleepUntilDone(ctx, k.opts.Duration/12) {
+		if !sleepUnlessDone(ctx, k.opts.Duration/12) {
 			return false
 		}
 	}
 }
 
-// renew renews the Lease of this replica until the Lease is lost or the membership ends.
-func (k *Keeper) renew(membership context.Context) {
+// renewUntilLost renews the Lease of this replica until the Lease is lost or the membership ends.
+func (k *Keeper) renewUntilLost(membership context.Context) {
 	next := k.opts.Duration / 3
-	for sleepUntilDone(membership, next) {
+	for sleepUnlessDone(membership, next) {
 		begin := time.Now()
 		if !k.isLeaseValid() {
 			k.opts.Log.Info("the Lease of this replica was not renewed in time; releasing all shards")
@@ -184,9 +184,10 @@ func (k *Keeper) deleteReplicaLease(ctx context.Context) {
 	}
 }
 
-// deleteExpiredReplicas deletes the Leases of replicas that have not renewed them in time. If a Lease has changed since
-// it was read, it is not deleted. deleteExpiredReplicas returns the time until the next Lease may expire.
-func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.WaitGroup) time.Duration {
+// deleteExpiredReplicaLeases deletes the Leases of replicas that have not renewed them in time. If a Lease has changed
+// since it was read, it is not deleted. deleteExpiredReplicaLeases returns the time until the next Lease may expire.
+func (k *Keeper) deleteExpiredReplicaLeases(membership context.Context, tasks *sync.WaitGroup) (
+	untilNext time.Duration) {
 	next := k.opts.Duration
 	if !k.isLeaseValid() {
 		return next

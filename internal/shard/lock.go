@@ -64,7 +64,7 @@ type unshardedLock struct {
 
 // Create acquires the lock if its Lease does not exist yet.
 func (a *unshardedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	if err := a.checkNoShardedReplicas(ctx); err != nil {
+	if err := a.ensureNoShardedReplicas(ctx); err != nil {
 		return err
 	}
 	return a.recordResult(a.Interface.Create(ctx, r), r)
@@ -73,7 +73,7 @@ func (a *unshardedLock) Create(ctx context.Context, r resourcelock.LeaderElectio
 // Update acquires, renews or releases the lock.
 func (a *unshardedLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	if r.HolderIdentity == a.Identity() {
-		if err := a.checkNoShardedReplicas(ctx); err != nil {
+		if err := a.ensureNoShardedReplicas(ctx); err != nil {
 			return err
 		}
 	}
@@ -90,10 +90,10 @@ func (a *unshardedLock) recordResult(err error, r resourcelock.LeaderElectionRec
 	return err
 }
 
-// checkNoShardedReplicas returns an error as long as there are replicas with shards. A replica without shards that is
+// ensureNoShardedReplicas returns an error as long as there are replicas with shards. A replica without shards that is
 // already the leader need not check for replicas with shards again, because replicas with shards wait until this leader
 // has ended.
-func (a *unshardedLock) checkNoShardedReplicas(ctx context.Context) error {
+func (a *unshardedLock) ensureNoShardedReplicas(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.held {

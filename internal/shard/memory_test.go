@@ -143,7 +143,7 @@ func (l *line) deliver(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if wait > 0 && !sleepUntilDone(ctx, wait) {
+	if wait > 0 && !sleepUnlessDone(ctx, wait) {
 		return ctx.Err()
 	}
 	return ctx.Err()
@@ -235,7 +235,7 @@ func (l *line) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 			}
 			next++
 			for l.isCut() { // events that were sent meanwhile arrive later
-				if !sleepUntilDone(ctx, 100*time.Millisecond) {
+				if !sleepUnlessDone(ctx, 100*time.Millisecond) {
 					return
 				}
 			}

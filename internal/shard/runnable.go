@@ -9,9 +9,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// SetLabel sets the shard label of an object that belongs to the given Kyma. If the Keeper is nil, SetLabel does not
-// change the label.
-func (k *Keeper) SetLabel(o client.Object, kyma string) {
+// SetShardLabel sets the shard label of an object that belongs to the given Kyma. If the Keeper is nil, SetShardLabel
+// does not change the label.
+func (k *Keeper) SetShardLabel(o client.Object, kyma string) {
 	if k == nil {
 		return
 	}
@@ -23,25 +23,27 @@ func (k *Keeper) SetLabel(o client.Object, kyma string) {
 	o.SetLabels(labels)
 }
 
-// IsLabelled reports whether an object of a Kyma has the correct shard label. An object without the label belongs to no
-// shard until the Labeler has labelled it. If the Keeper is nil, no labels are needed, so IsLabelled returns true.
-func (k *Keeper) IsLabelled(o client.Object, kyma string) bool {
+// HasCorrectShardLabel reports whether an object of a Kyma has the correct shard label. An object without the label
+// belongs to no shard until the Labeler has labelled it. If the Keeper is nil, no labels are needed, so
+// HasCorrectShardLabel returns true.
+func (k *Keeper) HasCorrectShardLabel(o client.Object, kyma string) bool {
 	return k == nil || o.GetLabels()[v1beta2.LabelShard] == LabelValue(kyma)
 }
 
-// Runnable returns a Runnable that runs f on every replica. If the Keeper is nil, the Runnable runs only on the leader.
-func (k *Keeper) Runnable(f func(context.Context) error) manager.Runnable {
+// RunnableOnAllReplicas returns a RunnableOnAllReplicas that runs f on every replica. If the Keeper is nil, the
+// RunnableOnAllReplicas runs only on the leader.
+func (k *Keeper) RunnableOnAllReplicas(f func(context.Context) error) manager.Runnable {
 	if k == nil {
 		return manager.RunnableFunc(f)
 	}
 	return onAllReplicas(f)
 }
 
-// onAllReplicas is a Runnable that runs on all replicas, and not only on the leader.
+// onAllReplicas is a RunnableOnAllReplicas that runs on all replicas, and not only on the leader.
 type onAllReplicas func(context.Context) error
 
 // Start implements [manager.Runnable].
 func (f onAllReplicas) Start(ctx context.Context) error { return f(ctx) }
 
-// NeedLeaderElection returns false: the Runnable runs on all replicas.
+// NeedLeaderElection returns false: the RunnableOnAllReplicas runs on all replicas.
 func (onAllReplicas) NeedLeaderElection() bool { return false }

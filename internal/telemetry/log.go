@@ -28,9 +28,9 @@ func (a About) Attributes() []any {
 	return all
 }
 
-// Explain returns an error with the same text as err, to which the runtime, the module and the version are attached.
-// [LimitLogs] adds these attributes to a log line that contains the error. If err is nil, Explain returns nil.
-func (a About) Explain(err error) error {
+// Attach returns an error with the same text as err, to which the runtime, the module and the version are attached.
+// [LimitLogs] adds these attributes to a log line that contains the error. If err is nil, Attach returns nil.
+func (a About) Attach(err error) error {
 	if err == nil || a.Runtime == "" {
 		return err
 	}

@@ -83,9 +83,9 @@ func TestTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, endReconcile := Reconcile(ctx, "manifest", About{Runtime: "runtime-a", Module: "sample",
+	ctx, endReconcile := StartReconcileSpan(ctx, "manifest", About{Runtime: "runtime-a", Module: "sample",
 		Version: "1.0.0", ReconcileID: "id"})
-	inStep, endStep := Step(ctx, "manifest", "apply")
+	inStep, endStep := StartStepSpan(ctx, "manifest", "apply")
 	h := newHistogram()
 	Observe(inStep, h, 0.5)
 	endStep("error", errors.New("applying ConfigMap a/b: no"))
@@ -119,8 +119,8 @@ func TestTraceOff(t *testing.T) {
 	h := newHistogram()
 	about := About{Runtime: "runtime-a"}
 	if n := testing.AllocsPerRun(100, func() {
-		inReconcile, endReconcile := Reconcile(ctx, "kyma", about)
-		inStep, endStep := Step(inReconcile, "kyma", "connect")
+		inReconcile, endReconcile := StartReconcileSpan(ctx, "kyma", about)
+		inStep, endStep := StartStepSpan(inReconcile, "kyma", "connect")
 		Observe(inStep, h, 0.5)
 		endStep("done", nil)
 		endReconcile("done", nil)
@@ -138,7 +138,7 @@ func TestTraceIsSampled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, end := Reconcile(ctx, "kyma", About{})
+	ctx, end := StartReconcileSpan(ctx, "kyma", About{})
 	h := newHistogram()
 	Observe(ctx, h, 0.5)
 	end("done", nil)
@@ -268,7 +268,7 @@ func TestErrorsNameTheRuntime(t *testing.T) {
 	about := About{Runtime: "runtime-a", Module: "sample", Version: "1.0.0"}
 	out := &bytes.Buffer{}
 	log := logr.FromSlogHandler(LimitLogs(slog.NewJSONHandler(out, nil), 1)).WithValues("name", "runtime-a-sample-123")
-	log.Error(fmt.Errorf("outside: %w", about.Explain(boom)), "Reconciler error")
+	log.Error(fmt.Errorf("outside: %w", about.Attach(boom)), "Reconciler error")
 	log.WithValues("runtime", "runtime-a").Info("once more, of the same runtime")
 	got := lines(t, out)
 	if len(got) != 1 {
@@ -280,10 +280,10 @@ func TestErrorsNameTheRuntime(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, got[0][key], value)
 		}
 	}
-	if err := about.Explain(boom); !errors.Is(err, boom) || err.Error() != "boom" {
+	if err := about.Attach(boom); !errors.Is(err, boom) || err.Error() != "boom" {
 		t.Errorf("Explain changes the error: %v", err)
 	}
-	if err := about.Explain(nil); err != nil {
+	if err := about.Attach(nil); err != nil {
 		t.Errorf("Explain makes an error of none: %v", err)
 	}
 }
@@ -296,7 +296,7 @@ func TestRepeatedErrors(t *testing.T) {
 	add := func(runtime, text string, after time.Duration) {
 		r := slog.NewRecord(now.Add(after), slog.LevelError, "Reconciler error", 0)
 		if text != "" {
-			r.Add("err", About{Runtime: runtime}.Explain(errors.New(text)))
+			r.Add("err", About{Runtime: runtime}.Attach(errors.New(text)))
 		}
 		if err := h.Handle(t.Context(), r); err != nil {
 			t.Fatal(err)

@@ -8,15 +8,15 @@
 //	defer stop()
 //	mgr, err := manager.New(ctx, c, cfg) // reconciles get the tracer from their context
 //
-// Package internal/loop, which runs the steps of a reconcile, calls [Reconcile], [Step] and [Observe]. Controllers need
-// not call these three functions.
+// Package internal/loop, which runs the steps of a reconcile, calls [StartReconcileSpan], [StartStepSpan] and
+// [Observe]. Controllers need not call these three functions.
 //
 // # How it works
 //
-// The tracer is stored in the context. If there is no tracer, [Reconcile] and [Step] return the context unchanged and
-// allocate no memory. Spans are sent in batches over OTLP. If the receiver does not accept the spans, they are dropped,
-// so that a reconcile never waits for the receiver. If the trace is sampled, an observation of a histogram has the
-// trace of its step as an exemplar.
+// The tracer is stored in the context. If there is no tracer, [StartReconcileSpan] and [StartStepSpan] return the
+// context unchanged and allocate no memory. Spans are sent in batches over OTLP. If the receiver does not accept the
+// spans, they are dropped, so that a reconcile never waits for the receiver. If the trace is sampled, an observation of
+// a histogram has the trace of its step as an exemplar.
 //
 // # What it does not do
 //
@@ -96,8 +96,8 @@ type End func(result string, err error)
 
 func endNothing(string, error) {}
 
-// Reconcile starts the span for one reconcile of the given controller.
-func Reconcile(ctx context.Context, controller string, about About) (context.Context, End) {
+// StartReconcileSpan starts the span for one reconcile of the given controller.
+func StartReconcileSpan(ctx context.Context, controller string, about About) (context.Context, End) {
 	tracer := tracerOf(ctx)
 	if tracer == nil {
 		return ctx, endNothing
@@ -112,8 +112,8 @@ func Reconcile(ctx context.Context, controller string, about About) (context.Con
 	return ctx, endFunc(span)
 }
 
-// Step starts the span for one step of a reconcile.
-func Step(ctx context.Context, controller, step string) (context.Context, End) {
+// StartStepSpan starts the span for one step of a reconcile.
+func StartStepSpan(ctx context.Context, controller, step string) (context.Context, End) {
 	tracer := tracerOf(ctx)
 	if tracer == nil {
 		return ctx, endNothing

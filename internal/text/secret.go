@@ -22,19 +22,19 @@ var (
 	login = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^/\s@"']*@`)
 )
 
-// IsSecretName reports whether the value of a key or of a variable with this name is secret.
-func IsSecretName(name string) bool { return secretName.MatchString(name) }
+// IsSensitiveKey reports whether the value of a key or of a variable with this name is secret.
+func IsSensitiveKey(name string) bool { return secretName.MatchString(name) }
 
-// IsSecretForm reports whether a value looks like a secret: a private key, a token or a kubeconfig.
-func IsSecretForm(value string) bool { return secretForm.MatchString(value) }
+// IsSensitiveValue reports whether a value looks like a secret: a private key, a token or a kubeconfig.
+func IsSensitiveValue(value string) bool { return secretForm.MatchString(value) }
 
 // WithoutSecrets returns a text without logins in URLs, and with [Hidden] in place of passwords and tokens.
 func WithoutSecrets(text string) string {
-	return secretAssignment.ReplaceAllString(WithoutLogin(text), "${1}"+Hidden)
+	return secretAssignment.ReplaceAllString(WithoutURLLogins(text), "${1}"+Hidden)
 }
 
-// WithoutLogin removes the user and the password from the URLs in a text.
-func WithoutLogin(text string) string {
+// WithoutURLLogins removes the user and the password from the URLs in a text.
+func WithoutURLLogins(text string) string {
 	if !strings.Contains(text, "@") {
 		return text
 	}

@@ -8,7 +8,7 @@ func TestIsSecretName(t *testing.T) {
 		"AWS_SECRET_ACCESS_KEY": true, ".dockerconfigjson": true, "Authorization": true,
 		"secretName": false, "tokenRef": false, "--oci-registry-cred-secret": false, "key": false, "": false,
 	} {
-		if got := IsSecretName(name); got != want {
+		if got := IsSensitiveKey(name); got != want {
 			t.Errorf("%q: %t", name, got)
 		}
 	}
@@ -20,7 +20,7 @@ func TestIsSecretForm(t *testing.T) {
 		"Bearer abcdefghij": true, "apiVersion: v1\nkind: Config\n": true,
 		"-----BEGIN CERTIFICATE-----": false, "kind: ConfigMap": false, "the bearer of news": false, "": false,
 	} {
-		if got := IsSecretForm(value); got != want {
+		if got := IsSensitiveValue(value); got != want {
 			t.Errorf("%q: %t", value, got)
 		}
 	}

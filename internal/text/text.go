@@ -8,8 +8,8 @@
 // # How it works
 //
 // Runtimes, registries, charts and people can put any text into an error: of any size, with line breaks, invisible
-// characters, and escape sequences that change a terminal. Every such text must pass through [Clip] or [Fold] before it
-// becomes a part of a condition, an event, a log line or the output of klm.
+// characters, and escape sequences that change a terminal. Every such text must pass through [ClipLine] or [ClipWords]
+// before it becomes a part of a condition, an event, a log line or the output of klm.
 package text
 
 import (
@@ -22,43 +22,43 @@ import (
 // ellipsis is the end of a text that was shortened.
 const ellipsis = "…"
 
-// Clip returns a text as one line of at most limit bytes, without control characters and terminal escape sequences. If
-// a text was shortened, it ends in "…". A text is never cut inside of a character. A line break becomes "; ", or a
+// ClipLine returns a text as one line of at most limit bytes, without control characters and terminal escape sequences.
+// If a text was shortened, it ends in "…". A text is never cut inside of a character. A line break becomes "; ", or a
 // space if it follows punctuation.
-func Clip(text string, limit int) string {
-	text, isCut := cut(text, limit)
+func ClipLine(text string, maxBytes int) string {
+	text, isCut := cutRoughly(text, maxBytes)
 	if !isPlain(text) {
 		text = oneLine(text)
 	}
 	if isCut {
 		text += ellipsis
 	}
-	if len(text) <= limit {
+	if len(text) <= maxBytes {
 		return text
 	}
-	end := max(0, limit-len(ellipsis))
+	end := max(0, maxBytes-len(ellipsis))
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}
 	return strings.TrimRight(text[:end], " ") + ellipsis
 }
 
-// Fold is like [Clip], but replaces any number of spaces and line breaks by one space. Fold is for the output of
-// programs, in which line breaks do not separate sentences.
-func Fold(text string, limit int) string {
-	text, isCut := cut(text, limit)
+// ClipWords is like [ClipLine], but replaces any number of spaces and line breaks by one space. ClipWords is for the
+// output of programs, in which line breaks do not separate sentences.
+func ClipWords(text string, maxBytes int) string {
+	text, isCut := cutRoughly(text, maxBytes)
 	text = strings.Join(strings.Fields(text), " ")
 	if isCut {
 		text += ellipsis
 	}
-	return Clip(text, limit)
+	return ClipLine(text, maxBytes)
 }
 
-// cut shortens a text before its control characters and escape sequences are removed, because the text may have any
-// size, and the removal costs more than cutting. The result part is the beginning of the text. The result isCut is true
-// if the text is longer than part. The result part may be longer than the parameter limit, because the later removal of
-// escape sequences makes the text shorter.
-func cut(text string, limit int) (part string, isCut bool) {
+// cutRoughly shortens a text before its control characters and escape sequences are removed, because the text may have
+// any size, and the removal costs more than cutting. The result part is the beginning of the text. The result isCut is
+// true if the text is longer than part. The result part may be longer than the parameter limit, because the later
+// removal of escape sequences makes the text shorter.
+func cutRoughly(text string, limit int) (part string, isCut bool) {
 	const mostPerByte = 16
 	if most := mostPerByte * limit; len(text) > most {
 		return text[:most], true

@@ -27,12 +27,12 @@ func TestClip(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := Clip(c.in, limit)
+			got := ClipLine(c.in, limit)
 			if got != c.want {
 				t.Errorf("%s: %q, want %q", c.reason, got, c.want)
 			}
-			if Clip(got, limit) != got {
-				t.Errorf("clipped again it is %q", Clip(got, limit))
+			if ClipLine(got, limit) != got {
+				t.Errorf("clipped again it is %q", ClipLine(got, limit))
 			}
 		})
 	}
@@ -48,7 +48,7 @@ func TestFold(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := Fold(c.in, 6); got != c.want {
+			if got := ClipWords(c.in, 6); got != c.want {
 				t.Errorf("%s: %q, want %q", c.reason, got, c.want)
 			}
 		})
@@ -60,7 +60,7 @@ func FuzzClip(f *testing.F) {
 	f.Add("\x1b]0;\x1b\x1b", 0)
 	f.Fuzz(func(t *testing.T, in string, limit int) {
 		limit = min(max(limit, 3), 100)
-		got := Clip(in, limit)
+		got := ClipLine(in, limit)
 		if len(got) > limit || !utf8.ValidString(got) || strings.ContainsAny(got, "\n\r\x1b\x00\u2028") {
 			t.Errorf("%q is clipped to %q", in, got)
 		}

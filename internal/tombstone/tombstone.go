@@ -86,7 +86,7 @@ func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Res
 		t.DeletedAt = *k.DeletionTimestamp
 	}
 	for _, m := range manifests {
-		if m.IsUnmanaged() || m.Target() == v1beta2.TargetControlPlane {
+		if m.IsUnmanaged() || m.EffectiveTarget() == v1beta2.TargetControlPlane {
 			continue
 		}
 		module := Module{Name: cmp.Or(m.Labels[v1beta2.LabelModuleName], m.Name),
@@ -102,8 +102,8 @@ func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Res
 	return t
 }
 
-// Count returns the number of objects in the tombstone.
-func (t *Tombstone) Count() int {
+// ObjectCount returns the number of objects in the tombstone.
+func (t *Tombstone) ObjectCount() int {
 	n := len(t.Runtime)
 	for _, m := range t.Modules {
 		n += len(m.Objects)

@@ -110,8 +110,8 @@ func TestNew(t *testing.T) {
 			if diff := cmp.Diff(c.want, lines(is)); diff != "" {
 				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
 			}
-			if is.Count() != len(c.want) {
-				t.Errorf("%s: Count is %d, want %d", c.reason, is.Count(), len(c.want))
+			if is.ObjectCount() != len(c.want) {
+				t.Errorf("%s: Count is %d, want %d", c.reason, is.ObjectCount(), len(c.want))
 			}
 		})
 	}

@@ -339,7 +339,7 @@ func TestReplicas(t *testing.T) {
 			return ""
 		})
 		awaitSameRoots(t, replicas, 1)
-		if stale, why := replicas[n-1].Stale(certificate.Held(), time.Time{}); stale {
+		if stale, why := replicas[n-1].Stale(certificate.Record(), time.Time{}); stale {
 			t.Errorf("the roots are others: %s", why)
 		}
 	})
@@ -414,7 +414,7 @@ func TestRotation(t *testing.T) {
 	give("early", "late") // the bundle of roots has changed
 	all()
 	for _, c := range <-fleet {
-		if stale, why := replicas[1].Stale(c.Held(), time.Time{}); stale {
+		if stale, why := replicas[1].Stale(c.Record(), time.Time{}); stale {
 			t.Errorf("in the end, %s", why)
 		}
 	}

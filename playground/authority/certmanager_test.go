@@ -255,7 +255,7 @@ func TestCertManager(t *testing.T) {
 
 	play.issueCertificate(name, time.Now().Add(-10*time.Minute))
 	first := got()
-	if stale, why := m.Stale(first.Held(), time.Time{}); stale {
+	if stale, why := m.Stale(first.Record(), time.Time{}); stale {
 		t.Errorf("it is new, but %s", why)
 	}
 	if _, err := tls.X509KeyPair(first.PEM, first.Key); err != nil ||
@@ -269,7 +269,7 @@ func TestCertManager(t *testing.T) {
 
 	t.Run("Revoked", func(t *testing.T) {
 		subject.NotBefore = time.Now().Add(-time.Minute)
-		if stale, _ := m.Stale(first.Held(), subject.NotBefore); !stale {
+		if stale, _ := m.Stale(first.Record(), subject.NotBefore); !stale {
 			t.Error("it is not stale")
 		}
 		_, err := ask()
@@ -293,7 +293,7 @@ func TestCertManager(t *testing.T) {
 	})
 
 	t.Run("OtherRoot", func(t *testing.T) {
-		held := got().Held()
+		held := got().Record()
 		former, changed := play.ca, m.Changed()
 		play.rotateRoot("second")
 		play.writeSecret(authority.GatewaySecretName, map[string][]byte{"ca.crt": append(encode("CERTIFICATE",

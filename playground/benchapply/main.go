@@ -115,7 +115,7 @@ func run(ctx context.Context, rounds int, out string) error {
 	for i, way := range b.ways {
 		result.Ways = append(result.Ways, summarize(way.name, samples[i]))
 	}
-	return result.report(os.Stdout, out)
+	return result.reportAndCheckLimits(os.Stdout, out)
 }
 
 // Result is the JSON output.
@@ -166,8 +166,9 @@ func summarize(name string, samples []sample) Way {
 	return w
 }
 
-// report prints the table and writes the file. report returns an error if the library exceeds its limits.
-func (r *Result) report(w io.Writer, file string) error {
+// reportAndCheckLimits prints the table and writes the file. reportAndCheckLimits returns an error if the library
+// exceeds its limits.
+func (r *Result) reportAndCheckLimits(w io.Writer, file string) error {
 	library, loop := &r.Ways[0], r.Ways[1]
 	for i := range r.Ways {
 		r.Ways[i].Ratio = r.Ways[i].Median / loop.Median

@@ -82,12 +82,12 @@ func newBench(c *cluster.Cluster, dir string) (*bench, error) {
 	}
 	b.ways = []way{
 		{"library", func(ctx context.Context, ns string) (func() error, error) {
-			return b.applyByLibrary(ctx, library,
+			return b.prepareLibrary(ctx, library,
 				ns)
 		}},
-		{"loop", func(ctx context.Context, ns string) (func() error, error) { return b.applyByLoop(ctx, loop, ns) }},
-		{"kubectl", b.applyByKubectl},
-		{"helm", b.applyByHelm},
+		{"loop", func(ctx context.Context, ns string) (func() error, error) { return b.prepareLoop(ctx, loop, ns) }},
+		{"kubectl", b.prepareKubectl},
+		{"helm", b.prepareHelm},
 	}
 	return b, nil
 }
@@ -141,22 +141,22 @@ func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
 			s.byVerb[r.Verb]++
 		}
 	}
-	return s, b.deleteAll(ctx, ns)
+	return s, b.deleteClusterScoped(ctx, ns)
 }
 
 // waitTimeout is the maximum time for which a run waits until the CRDs of the previous run are deleted.
 const waitTimeout = 2 * time.Second
 
-// deleteAll checks that the module is installed, and deletes its cluster-scoped objects: CRDs, webhooks, and roles with
-// their bindings. Objects that are not deleted would slow down all later runs. The namespace stays, because its objects
-// do not slow down other runs. An API server takes some time to delete new CRDs. deleteAll waits for that, but not
-// longer than waitTimeout.
-func (b *bench) deleteAll(ctx context.Context, ns string) error {
+// deleteClusterScoped checks that the module is installed, and deletes its cluster-scoped objects: CRDs, webhooks, and
+// roles with their bindings. Objects that are not deleted would slow down all later runs. The namespace stays, because
+// its objects do not slow down other runs. An API server takes some time to delete new CRDs. deleteClusterScoped waits
+// for that, but not longer than waitTimeout.
+func (b *bench) deleteClusterScoped(ctx context.Context, ns string) error {
 	rendered, err := renderBundle(ns)
 	if err != nil {
 		return err
 	}
-	refs, err := b.janitor.Inventory(ctx, apply.Set{Bundle: rendered})
+	refs, err := b.janitor.DesiredInventory(ctx, apply.Set{Bundle: rendered})
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func renderBundle(ns string) (*render.Bundle, error) {
 	return render.Build(list, render.Options{})
 }
 
-func (b *bench) applyByLibrary(ctx context.Context, c *apply.Cluster, ns string) (func() error, error) {
+func (b *bench) prepareLibrary(ctx context.Context, c *apply.Cluster, ns string) (func() error, error) {
 	rendered, err := renderBundle(ns)
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (b *bench) applyByLibrary(ctx context.Context, c *apply.Cluster, ns string)
 	}, nil
 }
 
-func (b *bench) applyByLoop(ctx context.Context, client *http.Client, ns string) (func() error, error) {
+func (b *bench) prepareLoop(ctx context.Context, client *http.Client, ns string) (func() error, error) {
 	rendered, err := renderBundle(ns)
 	if err != nil {
 		return nil, err
@@ -240,7 +240,7 @@ func (b *bench) applyByLoop(ctx context.Context, client *http.Client, ns string)
 			path += "namespaces/" + namespace + "/"
 		}
 		query := url.Values{"fieldManager": {apply.DefaultOwner}, "force": {"true"}}
-		patches[i] = patch{b.cluster.Address() + path + resource.Resource + "/" + o.Name + "?" + query.Encode(),
+		patches[i] = patch{b.cluster.ServerURL() + path + resource.Resource + "/" + o.Name + "?" + query.Encode(),
 			o.AppendJSON(nil, namespace, render.Overlay{})}
 	}
 	send := func(p patch) error {
@@ -282,7 +282,7 @@ func (b *bench) applyByLoop(ctx context.Context, client *http.Client, ns string)
 	}, nil
 }
 
-func (b *bench) applyByKubectl(ctx context.Context, ns string) (func() error, error) {
+func (b *bench) prepareKubectl(ctx context.Context, ns string) (func() error, error) {
 	file := filepath.Join(b.dir, ns+".yaml")
 	if err := os.WriteFile(file, []byte(moduleYAML(ns, ns)), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the module: %w", err)
@@ -306,7 +306,7 @@ func (b *bench) applyByKubectl(ctx context.Context, ns string) (func() error, er
 	}, nil
 }
 
-func (b *bench) applyByHelm(ctx context.Context, ns string) (func() error, error) {
+func (b *bench) prepareHelm(ctx context.Context, ns string) (func() error, error) {
 	file := &common.File{Name: "templates/module.yaml",
 		Data: []byte(moduleYAML("{{ .Release.Namespace }}", "{{ .Release.Name }}"))}
 	one := &chart.Chart{Metadata: &chart.Metadata{APIVersion: chart.APIVersionV2, Name: "module", Version: "1.0.0"},

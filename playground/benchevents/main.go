@@ -92,7 +92,7 @@ func run(ctx context.Context, rounds int, length time.Duration, out string) erro
 	}
 	fmt.Fprint(os.Stderr, "\r")
 	result.setBest()
-	return result.report(os.Stdout, out)
+	return result.reportAndCheckLimits(os.Stdout, out)
 }
 
 // Result is the JSON output.
@@ -173,8 +173,9 @@ func keepShortestDelay(best *Load, other Load) {
 	}
 }
 
-// report prints the table and writes the file. report returns an error if the listener misses its limits.
-func (r *Result) report(w io.Writer, file string) error {
+// reportAndCheckLimits prints the table and writes the file. reportAndCheckLimits returns an error if the listener
+// misses its limits.
+func (r *Result) reportAndCheckLimits(w io.Writer, file string) error {
 	fmt.Fprintf(w, "%d agents with client certificates, best of %d rounds, %s, %d CPUs for the listener and the "+
 		"agents\n\n", r.Agents, len(r.Rounds), r.Go, r.CPUs)
 	fmt.Fprintf(w, "%-11s %9s %8s %8s %8s %8s  %12s %10s %8s %7s\n", "", "a second", "p50 ms", "p99 ms", "max ms",

@@ -107,7 +107,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, r.land.Close()) }()
+	defer func() { err = errors.Join(err, r.land.CloseAndRemoveDir()) }()
 	life, end := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -119,7 +119,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	background.Go(func() {
 		lost = r.land.Host.Observe(life, sync.OnceFunc(func() { close(observing) }), isChecked, r.promises.observe)
 	})
-	background.Go(func() { r.manager.watch(life) })
+	background.Go(func() { r.manager.restartOnExit(life) })
 	select {
 	case <-observing:
 	case <-time.After(time.Minute):
@@ -128,7 +128,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
-	empty, err := r.takePicture(ctx)
+	empty, err := r.takeSnapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	end()
 	background.Wait()
-	r.finish(lost)
+	r.completeReport(lost)
 	return r.report, ctx.Err()
 }
 
@@ -175,21 +175,21 @@ func (r *run) logf(format string, args ...any) {
 	r.options.Say("t=%.1fs "+format, append([]any{time.Since(r.begin).Seconds()}, args...)...)
 }
 
-// finish completes the report.
-func (r *run) finish(lost error) {
+// completeReport completes the report.
+func (r *run) completeReport(observeErr error) {
 	r.report.Lasted = time.Since(r.begin)
 	broken, changes, created := r.promises.result()
 	r.report.Changes, r.report.Created = changes, created
 	for _, b := range broken {
 		r.report.fail("promise broken: %s", b)
 	}
-	if lost != nil {
-		r.report.fail("not all changes were observed: %v", lost)
+	if observeErr != nil {
+		r.report.fail("not all changes were observed: %v", observeErr)
 	}
 	r.manager.mu.Lock()
 	defer r.manager.mu.Unlock()
 	r.report.Exits = len(r.manager.exits)
-	if trace := r.land.LogContains("panic: ", "fatal error: ", "Observed a panic", "WARNING: DATA RACE"); trace != "" {
+	if trace := r.land.FindLogLine("panic: ", "fatal error: ", "Observed a panic", "WARNING: DATA RACE"); trace != "" {
 		r.report.fail("the manager has crashed: %s", trace)
 	}
 }
@@ -206,7 +206,7 @@ func userObjects(namespace string) []client.Object {
 
 // prepare publishes the modules and creates the objects of users.
 func (r *run) prepare(ctx context.Context) error {
-	if err := publish(ctx, r.land); err != nil {
+	if err := publishAllModules(ctx, r.land); err != nil {
 		return err
 	}
 	if err := r.await(ctx, time.Minute, func(ctx context.Context) string { // creates the account that reads metrics
@@ -217,7 +217,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	for _, name := range clusterParts(r.options.Runtimes) {
+	for _, name := range allClusterNames(r.options.Runtimes) {
 		if _, err := r.land.Gate(name); err != nil { // before faults use them concurrently
 			return err
 		}
@@ -258,8 +258,8 @@ func (r *run) prepare(ctx context.Context) error {
 	})
 }
 
-// steadyObjects returns the objects of module steady in the runtimes whose Kyma is never deleted.
-func (r *run) steadyObjects() []string {
+// steadyModuleKeys returns the objects of module steady in the runtimes whose Kyma is never deleted.
+func (r *run) steadyModuleKeys() []string {
 	var all []string
 	for _, name := range keptRuntimes(r.options.Runtimes) {
 		all = append(all, name+"/deployments/steady-system/steady", name+"/configmaps/kyma-system/steady",
@@ -285,7 +285,7 @@ func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 			return fmt.Errorf("without faults: %w", err)
 		}
 	}
-	want, before, err := r.settledState(ctx)
+	want, before, err := r.awaitSettledState(ctx)
 	if err != nil {
 		return err
 	}
@@ -296,18 +296,18 @@ func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 	if err := r.makeInitialRequests(ctx); err != nil {
 		return err
 	}
-	r.promises.protect(false, r.steadyObjects()...)
+	r.promises.protect(false, r.steadyModuleKeys()...)
 	if err := r.runWithFaults(ctx, p); err != nil {
 		return err
 	}
 	healed := time.Now()
 	r.logf("round %d: all faults have ended", n)
 	if err := r.await(ctx, r.options.Heal, func(ctx context.Context) string {
-		got, err := r.takePicture(ctx)
+		got, err := r.takeSnapshot(ctx)
 		if err != nil {
 			return err.Error()
 		}
-		return cmp.Or(pictureDifference(want, got), r.openMoves(ctx))
+		return cmp.Or(snapshotDiff(want, got), r.uncompletedMoves(ctx))
 	}); err != nil {
 		return fmt.Errorf("the state does not become that of the run without faults: %w", err)
 	}
@@ -316,7 +316,7 @@ func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 	if err := r.checkIdle(ctx, want, before); err != nil {
 		return err
 	}
-	r.promises.unprotect(r.steadyObjects()...)
+	r.promises.unprotect(r.steadyModuleKeys()...)
 	if err := r.removeAllKymas(ctx, empty); err != nil {
 		return fmt.Errorf("removing everything, after the faults: %w", err)
 	}
@@ -351,7 +351,7 @@ func (r *run) runWithFaults(ctx context.Context, p plan) error {
 	}
 	group.Go(func() { note(r.makeRequests(limit, begin, p.requests)) })
 	for _, e := range p.faults {
-		group.Go(func() { note(r.injectFault(limit, begin, e)) })
+		group.Go(func() { note(r.runFault(limit, begin, e)) })
 	}
 	group.Wait()
 	return errors.Join(problems...)
@@ -363,8 +363,8 @@ const retryDelay = 250 * time.Millisecond
 // sayInterval is the interval between two messages about an operation that takes long.
 const sayInterval = 30 * time.Second
 
-// injectFault waits for the time of a fault, injects it, and ends it.
-func (r *run) injectFault(ctx context.Context, begin time.Time, e event) error {
+// runFault waits for the time of a fault, injects it, and ends it.
+func (r *run) runFault(ctx context.Context, begin time.Time, e event) error {
 	f, err := faultNamed(e.What)
 	if err != nil {
 		return err
@@ -431,10 +431,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // await calls look until it returns "". After the limit, await returns the last text as an error.
-func (r *run) await(ctx context.Context, limit time.Duration, look func(context.Context) string) error {
+func (r *run) await(ctx context.Context, limit time.Duration, findProblem func(context.Context) string) error {
 	last, said := "", time.Now()
 	for end := time.Now().Add(limit); time.Now().Before(end); {
-		if last = look(ctx); last == "" {
+		if last = findProblem(ctx); last == "" {
 			return nil
 		}
 		if time.Since(said) > sayInterval {

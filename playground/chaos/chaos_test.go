@@ -164,14 +164,14 @@ func TestDifference(t *testing.T) {
 		"missing":   {"b": map[string]any{"x": "1"}},
 		"differs":   {"a": nil, "b": map[string]any{"x": "2"}},
 	} {
-		if pictureDifference(want, got) == "" {
+		if snapshotDiff(want, got) == "" {
 			t.Errorf("%s: not noticed", name)
 		}
 	}
-	if diff := pictureDifference(want, picture{"a": nil, "b": map[string]any{"x": "1"}}); diff != "" {
+	if diff := snapshotDiff(want, picture{"a": nil, "b": map[string]any{"x": "1"}}); diff != "" {
 		t.Errorf("equal pictures: got %s", diff)
 	}
-	if names := clusterParts([]string{"r"}); !slices.Equal(names, []string{"control-plane", "r"}) {
+	if names := allClusterNames([]string{"r"}); !slices.Equal(names, []string{"control-plane", "r"}) {
 		t.Errorf("clusters: got %q", names)
 	}
 }

@@ -37,15 +37,15 @@ func (f fault) partName(target string) string { return f.needs + "/" + target }
 // faults are all faults, in the order of the random choice. A new entry in this table, also at its end, changes the
 // plans of all seeds.
 var faults = []fault{
-	{"manager-kill", managerPart, "process", 0, 3 * time.Second, killManager},
-	{"manager-freeze", managerPart, "process", time.Second, 10 * time.Second, freezeManager},
-	{"api-server-restart", clusterParts, "server", 0, 5 * time.Second, restartServer},
-	{"connection-refused", clusterParts, "server", time.Second, 10 * time.Second, cutFault(cluster.Refuse)},
-	{"connection-silent", clusterParts, "server", time.Second, 20 * time.Second, cutFault(cluster.BlackHole)},
-	{"connection-slow", clusterParts, "server", 2 * time.Second, 20 * time.Second, slowFault},
-	{"registry-down", registryPart, "registry", 2 * time.Second, 20 * time.Second, breakRegistry},
-	{"tag-moved", registryPart, "tags", 2 * time.Second, 20 * time.Second, moveTag},
-	{"etcd-compact", etcdPart, "etcd", 0, 0, compactFault},
+	{"manager-kill", managerTarget, "process", 0, 3 * time.Second, killManager},
+	{"manager-freeze", managerTarget, "process", time.Second, 10 * time.Second, freezeManager},
+	{"api-server-restart", allClusterNames, "server", 0, 5 * time.Second, stopServer},
+	{"connection-refused", allClusterNames, "server", time.Second, 10 * time.Second, cutFault(cluster.Refuse)},
+	{"connection-silent", allClusterNames, "server", time.Second, 20 * time.Second, cutFault(cluster.BlackHole)},
+	{"connection-slow", allClusterNames, "server", 2 * time.Second, 20 * time.Second, slowFault},
+	{"registry-down", registryTarget, "registry", 2 * time.Second, 20 * time.Second, breakRegistry},
+	{"tag-moved", registryTarget, "tags", 2 * time.Second, 20 * time.Second, moveTag},
+	{"etcd-compact", etcdTarget, "etcd", 0, 0, compactFault},
 	{"access-deleted", keptRuntimes, "access", time.Second, 10 * time.Second, deleteAccess},
 	{"access-rotated", keptRuntimes, "access", 2 * time.Second, 20 * time.Second, rotateAccess},
 	{"answers-failing", keptRuntimes, "access", 2 * time.Second, 15 * time.Second, failAnswers},
@@ -56,14 +56,14 @@ var faults = []fault{
 	{"object-edited", allRuntimes, "hand", 0, 0, editObject},
 }
 
-func managerPart([]string) []string  { return []string{"manager"} }
-func registryPart([]string) []string { return []string{"registry"} }
+func managerTarget([]string) []string  { return []string{"manager"} }
+func registryTarget([]string) []string { return []string{"registry"} }
 
-func clusterParts(runtimes []string) []string {
+func allClusterNames(runtimes []string) []string {
 	return append([]string{landscape.ControlPlane}, runtimes...)
 }
 
-func etcdPart([]string) []string { return []string{"etcd"} }
+func etcdTarget([]string) []string { return []string{"etcd"} }
 
 func allRuntimes(runtimes []string) []string { return runtimes }
 
@@ -84,7 +84,7 @@ func freezeManager(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, erro
 	return func(context.Context) error { return r.manager.signal(syscall.SIGCONT) }, nil
 }
 
-func restartServer(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
+func stopServer(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
 	c := r.land.Clusters[e.Target]
 	return c.Start, c.Stop(ctx)
 }
@@ -92,26 +92,26 @@ func restartServer(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, er
 func cutFault(how cluster.Cut) func(context.Context, *run, event, *rand.Rand) (undo, error) {
 	return func(_ context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
 		r.land.Clusters[e.Target].Cut(how)
-		return r.undoFault(e.Target), nil
+		return r.mendUndo(e.Target), nil
 	}
 }
 
 func slowFault(_ context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
 	r.land.Clusters[e.Target].Slow(time.Duration(20+pick.IntN(400)) * time.Millisecond)
-	return r.undoFault(e.Target), nil
+	return r.mendUndo(e.Target), nil
 }
 
-func (r *run) undoFault(name string) undo {
+func (r *run) mendUndo(clusterName string) undo {
 	return func(context.Context) error {
-		r.land.Clusters[name].Mend()
+		r.land.Clusters[clusterName].Mend()
 		return nil
 	}
 }
 
 func breakRegistry(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
-	r.land.BreakRegistry(true)
+	r.land.SetRegistryDown(true)
 	return func(context.Context) error {
-		r.land.BreakRegistry(false)
+		r.land.SetRegistryDown(false)
 		return nil
 	}, nil
 }
@@ -134,12 +134,12 @@ func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error
 		if err := r.land.Push(ctx, newModule(name, v, original)); err != nil {
 			return err
 		}
-		return r.retryAll(ctx)
+		return r.requestRetryOfAllKymas(ctx)
 	}, r.land.Push(ctx, newModule(name, v, "replaced"))
 }
 
-// retryAll requests a retry of all Kymas.
-func (r *run) retryAll(ctx context.Context) error {
+// requestRetryOfAllKymas requests a retry of all Kymas.
+func (r *run) requestRetryOfAllKymas(ctx context.Context) error {
 	c := r.land.Clients[landscape.ControlPlane]
 	var kymas v1beta2.KymaList
 	if err := c.List(ctx, &kymas, client.InNamespace(r.land.Namespace())); err != nil {

@@ -23,8 +23,8 @@ type supervisor struct {
 	exits []error    // errors of managers that ended without a fault
 }
 
-// watch starts the manager again each time it ends by itself, until the context ends.
-func (s *supervisor) watch(ctx context.Context) {
+// restartOnExit starts the manager again each time it ends by itself, until the context ends.
+func (s *supervisor) restartOnExit(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		ended := s.land.Manager.Done()
@@ -35,7 +35,7 @@ func (s *supervisor) watch(ctx context.Context) {
 		case <-ended:
 		}
 		s.mu.Lock()
-		if p := s.land.Manager; !p.Asked() && ended == p.Done() {
+		if p := s.land.Manager; !p.IsStopRequested() && ended == p.Done() {
 			s.exits = append(s.exits, fmt.Errorf("the manager has ended: %w", p.Err()))
 			s.say("the manager has ended by itself: %v", p.Err())
 		}
@@ -47,7 +47,7 @@ func (s *supervisor) watch(ctx context.Context) {
 		}
 		s.mu.Lock()
 		if !s.down && ended == s.land.Manager.Done() && ctx.Err() == nil {
-			if err := s.land.RestartManager(); err != nil {
+			if err := s.land.StartManagerAgain(); err != nil {
 				s.say("starting the manager: %v", err)
 			}
 		}
@@ -70,7 +70,7 @@ func (s *supervisor) start() error {
 	s.down = false
 	select {
 	case <-s.land.Manager.Done():
-		return s.land.RestartManager()
+		return s.land.StartManagerAgain()
 	default:
 		return nil
 	}

@@ -121,8 +121,8 @@ func newModule(name string, v int, text string) landscape.Module {
 		DefaultCR: []byte(cr)}
 }
 
-// publish publishes all versions of all modules.
-func publish(ctx context.Context, l *landscape.Landscape) error {
+// publishAllModules publishes all versions of all modules.
+func publishAllModules(ctx context.Context, l *landscape.Landscape) error {
 	for _, name := range append([]string{steady}, varied...) {
 		for v := 1; v <= versions; v++ {
 			if err := l.Publish(ctx, newModule(name, v, original)); err != nil {

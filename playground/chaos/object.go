@@ -195,7 +195,7 @@ func rotateAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, err
 				ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: "default"}})),
 			client.IgnoreNotFound(c.Delete(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user}})))
 	}
-	kubeconfig, err := r.land.Grant(ctx, e.Target, user)
+	kubeconfig, err := r.land.CreateAdmin(ctx, e.Target, user)
 	if err == nil {
 		err = r.land.SetAccess(ctx, e.Target, kubeconfig)
 	}

@@ -29,10 +29,10 @@ var incidental = []string{"ranges/", "ipaddresses/", "servicecidrs/", "controlle
 // plane during the whole run, so they are not compared.
 const catalog = "operator.kyma-project.io/module"
 
-// takePicture reads the current state of all clusters.
-func (r *run) takePicture(ctx context.Context) (picture, error) {
+// takeSnapshot reads the current state of all clusters.
+func (r *run) takeSnapshot(ctx context.Context) (picture, error) {
 	p := picture{}
-	for _, name := range clusterParts(r.options.Runtimes) {
+	for _, name := range allClusterNames(r.options.Runtimes) {
 		objects, err := r.land.Clusters[name].Objects(ctx, func(key string) bool {
 			return isChecked(name, key) && !slices.ContainsFunc(incidental, func(prefix string) bool {
 				return strings.HasPrefix(key, prefix)
@@ -48,9 +48,9 @@ func (r *run) takePicture(ctx context.Context) (picture, error) {
 	return p, nil
 }
 
-// openMoves returns the moves of channels that the manager has not recorded as completed, as text. A manager that was
-// stopped during a move records the move when it continues, even if all runtimes have the new version already.
-func (r *run) openMoves(ctx context.Context) string {
+// uncompletedMoves returns the moves of channels that the manager has not recorded as completed, as text. A manager
+// that was stopped during a move records the move when it continues, even if all runtimes have the new version already.
+func (r *run) uncompletedMoves(ctx context.Context) string {
 	var releases v1beta2.ModuleReleaseMetaList
 	if err := r.land.Clients[landscape.ControlPlane].List(ctx, &releases); err != nil {
 		return err.Error()
@@ -82,7 +82,7 @@ func comparedContent(o cluster.Stored) any {
 	}
 	switch u := o.Object.DeepCopy(); {
 	case u.GetKind() == v1beta2.KindKyma || u.GetKind() == "Manifest":
-		return status(u)
+		return comparableParts(u)
 	case strings.HasSuffix(o.Key, "/shared"): // which of the modules owns it depends on the order
 		return steadyParts(u.Object["data"])
 	default:
@@ -91,8 +91,9 @@ func comparedContent(o cluster.Stored) any {
 	}
 }
 
-// status returns the parts of a Kyma or a Manifest that depend only on the desired state, and not on former events.
-func status(u *unstructured.Unstructured) any {
+// comparableParts returns the parts of a Kyma or a Manifest that depend only on the desired state, and not on former
+// events.
+func comparableParts(u *unstructured.Unstructured) any {
 	part := func(fields ...string) any {
 		v, _, _ := unstructured.NestedFieldNoCopy(u.Object, fields...)
 		return v
@@ -149,8 +150,8 @@ func steadyParts(v any) any {
 	return v
 }
 
-// pictureDifference returns the differences between two pictures as text, at most a few of them.
-func pictureDifference(want, got picture) string {
+// snapshotDiff returns the differences between two pictures as text, at most a few of them.
+func snapshotDiff(want, got picture) string {
 	const most = 8
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(got)) {

@@ -51,13 +51,13 @@ func isChecked(_, key string) bool {
 	return true
 }
 
-// protect adds objects that must not be deleted. If the parameter exact is true, the objects must be neither deleted
-// nor changed.
-func (p *promises) protect(exact bool, objects ...string) {
+// protect adds objects that must not be deleted. If the parameter isImmutable is true, the objects must be neither
+// deleted nor changed.
+func (p *promises) protect(isImmutable bool, objects ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range objects {
-		if exact {
+		if isImmutable {
 			p.exact[o] = true
 		} else {
 			p.kept[o] = true
@@ -102,11 +102,11 @@ func (p *promises) observe(c cluster.Change) {
 	id := c.Cluster + "/" + c.Key
 	switch {
 	case p.exact[id] && c.Deleted:
-		p.breakLocked(c, "deleted an object of a user")
+		p.recordBrokenLocked(c, "deleted an object of a user")
 	case p.exact[id] && c.Before != nil: // the creation may be observed after protect
-		p.breakLocked(c, "changed an object of a user")
+		p.recordBrokenLocked(c, "changed an object of a user")
 	case p.kept[id] && c.Deleted:
-		p.breakLocked(c, "deleted an object that was to stay")
+		p.recordBrokenLocked(c, "deleted an object that was to stay")
 	}
 	if c.Cluster == landscape.ControlPlane {
 		p.observeManifest(c)
@@ -141,7 +141,7 @@ func (p *promises) checkInventory(c cluster.Change) {
 	p.created++
 	m := p.manifests[owner]
 	if m == nil {
-		p.breakLocked(c, "created for a Manifest that does not exist: "+owner)
+		p.recordBrokenLocked(c, "created for a Manifest that does not exist: "+owner)
 		return
 	}
 	synced, _, _ := unstructured.NestedSlice(m.Object, "status", "synced")
@@ -152,7 +152,7 @@ func (p *promises) checkInventory(c cluster.Change) {
 		return e["kind"] == gvk.Kind && e["group"] == gvk.Group && e["name"] == c.Object.GetName() &&
 			(namespace == c.Object.GetNamespace() || c.Object.GetNamespace() == "")
 	}) {
-		p.breakLocked(c, "created before it was in the inventory of Manifest "+owner)
+		p.recordBrokenLocked(c, "created before it was in the inventory of Manifest "+owner)
 	}
 }
 
@@ -170,7 +170,7 @@ func (p *promises) checkVersion(c cluster.Change) {
 	}
 	key := c.Cluster + "/" + module
 	if n < p.newest[key] {
-		p.breakLocked(c, fmt.Sprintf("has version %d after version %d", n, p.newest[key]))
+		p.recordBrokenLocked(c, fmt.Sprintf("has version %d after version %d", n, p.newest[key]))
 	}
 	p.newest[key] = max(n, p.newest[key])
 }
@@ -187,7 +187,7 @@ func (p *promises) checkOwners(c cluster.Change) {
 	for owner := range strings.SplitSeq(c.Before.GetAnnotations()[coOwners], ",") {
 		name, is := strings.CutPrefix(strings.TrimSpace(owner), p.namespace+"/")
 		if m := p.manifests[name]; is && m != nil && m.GetDeletionTimestamp() == nil {
-			p.breakLocked(c, "deleted, although Manifest "+name+" contains it, too")
+			p.recordBrokenLocked(c, "deleted, although Manifest "+name+" contains it, too")
 		}
 	}
 }
@@ -196,8 +196,8 @@ func (p *promises) checkOwners(c cluster.Change) {
 // Manifests, and the annotation lists the others.
 const coOwners = "operator.kyma-project.io/co-owners"
 
-// breakLocked records a broken promise.
-func (p *promises) breakLocked(c cluster.Change, what string) {
+// recordBrokenLocked records a broken promise.
+func (p *promises) recordBrokenLocked(c cluster.Change, what string) {
 	o := c.Object
 	if o == nil {
 		o = c.Before

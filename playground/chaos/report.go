@@ -108,12 +108,12 @@ const (
 // calm is the time without reconciles after which the manager is considered to have no work.
 const calm = 2 * time.Second
 
-// settledState waits until the manager has no work, and returns the state and the usage.
-func (r *run) settledState(ctx context.Context) (picture, usage, error) {
+// awaitSettledState waits until the manager has no work, and returns the state and the usage.
+func (r *run) awaitSettledState(ctx context.Context) (picture, usage, error) {
 	if err := r.settle(ctx); err != nil {
 		return nil, usage{}, err
 	}
-	p, err := r.takePicture(ctx)
+	p, err := r.takeSnapshot(ctx)
 	if err != nil {
 		return nil, usage{}, err
 	}
@@ -160,17 +160,17 @@ func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
 	if err := sleep(ctx, r.options.Idle); err != nil {
 		return err
 	}
-	for _, name := range clusterParts(r.options.Runtimes) {
+	for _, name := range allClusterNames(r.options.Runtimes) {
 		if writes := r.writesSince(name, marks[name]); len(writes) > 0 {
 			return fmt.Errorf("the idle manager has sent %d writes to %s: %s", len(writes), name,
 				strings.Join(writes[:min(len(writes), 5)], ", "))
 		}
 	}
-	got, err := r.takePicture(ctx)
+	got, err := r.takeSnapshot(ctx)
 	if err != nil {
 		return err
 	}
-	if diff := pictureDifference(want, got); diff != "" {
+	if diff := snapshotDiff(want, got); diff != "" {
 		return fmt.Errorf("the state does not stay that of the run without faults: %s", diff)
 	}
 	after, err := r.readUsage(ctx)

@@ -50,7 +50,7 @@ func (r *run) tryRequest(ctx context.Context, e event) error {
 	c := e.change
 	switch {
 	case c.channels != nil:
-		return r.land.Assign(ctx, e.Target, componentName(e.Target), c.channels)
+		return r.land.SetChannels(ctx, e.Target, componentName(e.Target), c.channels)
 	case c.remove:
 		return client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, r.newKyma(e.Target)))
 	case c.create:
@@ -161,10 +161,10 @@ func (r *run) removeAllKymas(ctx context.Context, empty picture) error {
 		}
 	}
 	return r.await(ctx, r.options.Heal, func(ctx context.Context) string {
-		got, err := r.takePicture(ctx)
+		got, err := r.takeSnapshot(ctx)
 		if err != nil {
 			return err.Error()
 		}
-		return pictureDifference(empty, got)
+		return snapshotDiff(empty, got)
 	})
 }

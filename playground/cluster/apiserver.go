@@ -104,7 +104,7 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 			err = errors.Join(err, listener.Close())
 		}
 	}()
-	if err := errors.Join(c.pki.issueServing(), c.pki.issueKubelet()); err != nil {
+	if err := errors.Join(c.pki.issueServing(), c.pki.issueKubeletClient()); err != nil {
 		return nil, err
 	}
 
@@ -149,7 +149,7 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 	if err != nil {
 		return nil, fmt.Errorf("setting up the API server: %w", err)
 	}
-	admin, err := s.config("kube-apiserver-probe")
+	admin, err := s.adminConfig("kube-apiserver-probe")
 	if err != nil {
 		return nil, err
 	}
@@ -240,9 +240,9 @@ func (s *apiServer) awaitReady(ctx context.Context) error {
 	})
 }
 
-// awaitUse waits for the objects that must exist before pods can be created: the default ServiceAccount with its
-// certificate, and a node.
-func (s *apiServer) awaitUse(ctx context.Context) error {
+// awaitDefaultServiceAccount waits for the objects that must exist before pods can be created: the default
+// ServiceAccount with its certificate, and a node.
+func (s *apiServer) awaitDefaultServiceAccount(ctx context.Context) error {
 	return s.await(ctx, "waiting for the cluster", func() error {
 		if _, err := s.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(
 			ctx, "default", metav1.GetOptions{}); err != nil {
@@ -272,9 +272,9 @@ func (s *apiServer) await(ctx context.Context, what string, check func() error) 
 	}
 }
 
-// config returns a client configuration with all permissions for the given user. config connects to the server directly
-// instead of through the proxy.
-func (s *apiServer) config(user string) (*rest.Config, error) {
+// adminConfig returns a client configuration with all permissions for the given user. adminConfig connects to the
+// server directly instead of through the proxy.
+func (s *apiServer) adminConfig(user string) (*rest.Config, error) {
 	config, err := s.pki.config("https://"+s.address, user, "system:masters")
 	if err != nil {
 		return nil, err
@@ -329,10 +329,10 @@ func openPKI(dir string) (*pki, error) {
 		return nil, fmt.Errorf("making folder %q: %w", dir, err)
 	}
 	var err error
-	if p.caKey, err = p.key("ca.key"); err != nil {
+	if p.caKey, err = p.loadOrCreateKey("ca.key"); err != nil {
 		return nil, err
 	}
-	if p.tokens, err = p.key("sa.key"); err != nil {
+	if p.tokens, err = p.loadOrCreateKey("sa.key"); err != nil {
 		return nil, err
 	}
 	p.caPEM, err = os.ReadFile(p.path("ca.crt"))
@@ -361,8 +361,8 @@ func openPKI(dir string) (*pki, error) {
 
 func (p *pki) path(name string) string { return filepath.Join(p.dir, name) }
 
-// key reads a private key from the folder, or creates it.
-func (p *pki) key(name string) (*ecdsa.PrivateKey, error) {
+// loadOrCreateKey reads a private key from the folder, or creates it.
+func (p *pki) loadOrCreateKey(name string) (*ecdsa.PrivateKey, error) {
 	data, err := os.ReadFile(p.path(name))
 	if errors.Is(err, os.ErrNotExist) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -449,8 +449,8 @@ func (p *pki) issueFor(name string, ip net.IP) (cert, key []byte, err error) {
 	})
 }
 
-// issueKubelet writes a new client certificate for requests of the API server to nodes.
-func (p *pki) issueKubelet() error {
+// issueKubeletClient writes a new client certificate for requests of the API server to nodes.
+func (p *pki) issueKubeletClient() error {
 	cert, key, err := p.issue(&x509.Certificate{
 		Subject:  pkix.Name{CommonName: kubeletUser},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

@@ -878,7 +878,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("opening a folder in use: got %v", err)
 	}
 	c := must[*Cluster](t)(h.Start(t.Context(), "again"))
-	address := c.Address()
+	address := c.ServerURL()
 	client := clientOf(t, c)
 	process := barePod(processImage)
 	process.Spec.Containers[0].Args = []string{"--listen=:8080"}
@@ -902,8 +902,8 @@ func TestRestart(t *testing.T) {
 		if !isReady(pod) || pod.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("the simulated pod did not go on: %+v", pod.Status)
 		}
-		if c.Address() != address {
-			t.Errorf("address: got %s, want %s", c.Address(), address)
+		if c.ServerURL() != address {
+			t.Errorf("address: got %s, want %s", c.ServerURL(), address)
 		}
 	}
 	check(0)
@@ -1045,7 +1045,7 @@ func TestWithoutElection(t *testing.T) {
 	}
 	for name, tc := range cases {
 		args := strings.Fields(tc.args)
-		if withoutElection(args); strings.Join(args, " ") != tc.want {
+		if disableLeaderElection(args); strings.Join(args, " ") != tc.want {
 			t.Errorf("%s: got %q, want %q: %s", name, args, tc.want, tc.reason)
 		}
 	}

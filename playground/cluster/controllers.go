@@ -47,7 +47,7 @@ const (
 // variables, so a second one would not start in the same process. The controllers run until the context life ends. The
 // caller waits for the end of the controllers with wg.
 func startControllers(life context.Context, wg *sync.WaitGroup, server *apiServer, keys *pki) error {
-	config, err := server.config("kube-controller-manager")
+	config, err := server.adminConfig("kube-controller-manager")
 	if err != nil {
 		return err
 	}

@@ -377,7 +377,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	if runs {
 		return nil
 	}
-	kept, err := c.prepareFiles(ctx)
+	kept, err := c.prepareFilesAndAddress(ctx)
 	if err != nil {
 		return err
 	}
@@ -406,7 +406,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 		c.audit.clear()
 	}
 	if !c.host.options.Bare {
-		if err := c.startParts(ctx, run, kept.Subnet); err != nil {
+		if err := c.startControllersAndNode(ctx, run, kept.Subnet); err != nil {
 			return err
 		}
 	}
@@ -422,11 +422,11 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 		c.admin.Host = "https://" + run.server.address
 		return nil
 	}
-	return c.proxy.serve(run.server.address)
+	return c.proxy.forwardTo(run.server.address)
 }
 
-// startParts starts the parts of a cluster other than the API server: controllers, scheduler and node.
-func (c *Cluster) startParts(ctx context.Context, run *running, subnet int) error {
+// startControllersAndNode starts the parts of a cluster other than the API server: controllers, scheduler and node.
+func (c *Cluster) startControllersAndNode(ctx context.Context, run *running, subnet int) error {
 	var life context.Context
 	life, run.stop = context.WithCancel(c.host.life)
 	construction.Lock()
@@ -441,11 +441,11 @@ func (c *Cluster) startParts(ctx context.Context, run *running, subnet int) erro
 	if run.node, err = startNode(ctx, life, c, run.server, subnet); err != nil {
 		return err
 	}
-	return run.server.awaitUse(ctx)
+	return run.server.awaitDefaultServiceAccount(ctx)
 }
 
-// prepareFiles creates the folder, the certificates and the address of the cluster once.
-func (c *Cluster) prepareFiles(ctx context.Context) (state, error) {
+// prepareFilesAndAddress creates the folder, the certificates and the address of the cluster once.
+func (c *Cluster) prepareFilesAndAddress(ctx context.Context) (state, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var kept state
@@ -471,7 +471,7 @@ func (c *Cluster) prepareFiles(ctx context.Context) (state, error) {
 		}
 	}
 	if c.admin == nil {
-		if c.admin, err = c.pki.config(c.proxy.address(), "playground-admin", "system:masters"); err != nil {
+		if c.admin, err = c.pki.config(c.proxy.serverURL(), "playground-admin", "system:masters"); err != nil {
 			return kept, err
 		}
 	}
@@ -497,18 +497,18 @@ func (c *Cluster) prepareFiles(ctx context.Context) (state, error) {
 
 // reserveSubnet reserves a range of addresses for pods, 10.SUBNET.0.0/16, that no other cluster on this machine uses.
 // To reserve the range, reserveSubnet opens a socket on the loopback address 127.SUBNET.255.254. reserveSubnet tries
-// the parameter subnet first, and then the following ones.
-func reserveSubnet(ctx context.Context, subnet int) (int, io.Closer, error) {
+// the parameter preferred first, and then the following ones.
+func reserveSubnet(ctx context.Context, preferred int) (int, io.Closer, error) {
 	for range subnets {
 		conn, err := new(net.ListenConfig).ListenPacket(
-			ctx, "udp4", fmt.Sprintf("127.%d.255.254:%d", subnet, subnetPort))
+			ctx, "udp4", fmt.Sprintf("127.%d.255.254:%d", preferred, subnetPort))
 		if err == nil {
-			return subnet, conn, nil
+			return preferred, conn, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return 0, nil, fmt.Errorf("reserving addresses for pods: %w", err)
 		}
-		subnet = firstSubnet + (subnet+1-firstSubnet)%subnets
+		preferred = firstSubnet + (preferred+1-firstSubnet)%subnets
 	}
 	return 0, nil, fmt.Errorf(
 		"reserving addresses for pods: the %d ranges are all taken by clusters on this machine: stop some", subnets)
@@ -556,18 +556,18 @@ func (c *Cluster) stop() {
 	if run == nil {
 		return
 	}
-	c.proxy.close()
+	c.proxy.stopForwarding()
 	run.stopAll()
 }
 
 // stopAll stops all parts that run. stopAll is also used after a start that has failed before its end.
 func (r *running) stopAll() {
-	r.stopParts()
+	r.stopControllersAndNode()
 	r.server.stop()
 }
 
-// stopParts stops all parts that run, except the API server.
-func (r *running) stopParts() {
+// stopControllersAndNode stops all parts that run, except the API server.
+func (r *running) stopControllersAndNode() {
 	if r.node != nil {
 		r.node.shutDown()
 		r.node = nil
@@ -594,9 +594,9 @@ func (c *Cluster) releaseAddress() {
 // Name returns the name that was the argument of Host.Start.
 func (c *Cluster) Name() string { return c.name }
 
-// Address returns the URL of the API server. The address of a cluster stays the same over restarts, unless the host is
-// bare.
-func (c *Cluster) Address() string { return c.Config().Host }
+// ServerURL returns the URL of the API server. The address of a cluster stays the same over restarts, unless the host
+// is bare.
+func (c *Cluster) ServerURL() string { return c.Config().Host }
 
 // Version returns the version of Kubernetes that the cluster serves, as in "v1.37.1".
 func (c *Cluster) Version() string { return kubernetesVersion() }
@@ -613,12 +613,12 @@ func (c *Cluster) Config() *rest.Config {
 // server.
 func (c *Cluster) Kubeconfig() []byte { return kubeconfig(c.name, c.Config(), "") }
 
-// UserKubeconfig returns a kubeconfig with all permissions for another user, so that Requests shows which client has
+// AdminKubeconfigAs returns a kubeconfig with all permissions for another user, so that Requests shows which client has
 // sent a request.
-func (c *Cluster) UserKubeconfig(user string) ([]byte, error) {
+func (c *Cluster) AdminKubeconfigAs(user string) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	config, err := c.pki.config(c.proxy.address(), user, "system:masters")
+	config, err := c.pki.config(c.proxy.serverURL(), user, "system:masters")
 	if err != nil {
 		return nil, fmt.Errorf("making a kubeconfig for user %s of cluster %s: %w", user, c.name, err)
 	}

@@ -94,7 +94,7 @@ func (l *logServer) logs(w http.ResponseWriter, r *http.Request) {
 		case <-p.dead.Done():
 			p = nil // one more round for the last output of the pod
 		default:
-			if !sleepOrDone(r.Context(), probeInterval) {
+			if !sleepUnlessDone(r.Context(), probeInterval) {
 				return
 			}
 		}

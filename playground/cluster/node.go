@@ -63,7 +63,7 @@ type node struct {
 
 // startNode creates the Node and starts to run its pods.
 func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet int) (*node, error) {
-	config, err := server.config("kubelet")
+	config, err := server.adminConfig("kubelet")
 	if err != nil {
 		return nil, err
 	}
@@ -373,12 +373,12 @@ func (p *pod) run() {
 	stopReports := make(chan struct{})
 	go func() {
 		defer close(reported)
-		p.writeChanges(stopReports)
+		p.writeStatusChanges(stopReports)
 	}()
 	defer p.removeFiles()
 
 	var wg sync.WaitGroup
-	if p.writePodFiles() && p.runInitContainers(&wg) {
+	if p.writeAndRefreshPodFiles() && p.runInitContainers(&wg) {
 		var mains sync.WaitGroup
 		for _, c := range p.main {
 			mains.Go(func() { p.runRepeatedly(p.dead, c) })
@@ -417,7 +417,7 @@ func (p *pod) runInitContainers(wg *sync.WaitGroup) bool {
 	for _, c := range p.init {
 		if c.sidecar {
 			wg.Go(func() { p.runRepeatedly(p.dead, c) })
-			if !p.awaitStarted(c) {
+			if !p.awaitContainerReady(c) {
 				return false
 			}
 			continue
@@ -436,8 +436,8 @@ func succeeded(c *container) bool {
 	return c.state.Terminated != nil && c.state.Terminated.ExitCode == 0
 }
 
-// awaitStarted waits until a sidecar runs and is ready.
-func (p *pod) awaitStarted(c *container) bool {
+// awaitContainerReady waits until a sidecar runs and is ready.
+func (p *pod) awaitContainerReady(c *container) bool {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
@@ -511,7 +511,7 @@ func (p *pod) runRepeatedly(ctx context.Context, c *container) {
 			return
 		}
 		p.warn("BackOff", "Back-off restarting failed container %s in pod %s", c.spec.Name, p.current().Name)
-		if !sleepOrDone(ctx, backOff) {
+		if !sleepUnlessDone(ctx, backOff) {
 			p.changeContainers(func() { c.state, c.last = c.last, corev1.ContainerState{} })
 			return
 		}
@@ -532,7 +532,7 @@ func (p *pod) waitIfUnpullable(ctx context.Context, c *container) bool {
 		c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: cause}}
 	})
 	p.warn("Failed", "Failed to pull image %q: %s", c.spec.Image, cause)
-	if sleepOrDone(ctx, minBackOff) {
+	if sleepUnlessDone(ctx, minBackOff) {
 		p.changeContainers(func() {
 			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "ImagePullBackOff", Message: fmt.Sprintf(
@@ -557,7 +557,7 @@ func (p *pod) simulate(ctx context.Context, c *container) end {
 	finite := c.init && !c.sidecar || p.current().Spec.RestartPolicy != corev1.RestartPolicyAlways
 	switch {
 	case name == "crash":
-		if sleepOrDone(ctx, crashAfter) {
+		if sleepUnlessDone(ctx, crashAfter) {
 			return end{code: 1, reason: "Error", message: "simulated crash: the image's name says so"}
 		}
 	case name == "slow-start":
@@ -565,12 +565,12 @@ func (p *pod) simulate(ctx context.Context, c *container) end {
 		if d, err := time.ParseDuration(imageTag(c.spec.Image)); err == nil {
 			delay = d
 		}
-		if sleepOrDone(ctx, delay) && !finite {
+		if sleepUnlessDone(ctx, delay) && !finite {
 			p.changeContainers(func() { c.ready = true })
 			<-ctx.Done()
 		}
 	case finite:
-		sleepOrDone(ctx, finishAfter)
+		sleepUnlessDone(ctx, finishAfter)
 	default:
 		<-ctx.Done()
 	}
@@ -587,8 +587,8 @@ func (p *pod) setRunning(c *container, ready bool) {
 	})
 }
 
-// sleepOrDone waits for the duration d. sleepOrDone reports false if ctx has ended.
-func sleepOrDone(ctx context.Context, d time.Duration) bool {
+// sleepUnlessDone waits for the duration d. sleepUnlessDone reports false if ctx has ended.
+func sleepUnlessDone(ctx context.Context, d time.Duration) (isElapsed bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -619,15 +619,15 @@ func (p *pod) gracePeriod() time.Duration {
 	return defaultGrace
 }
 
-// writeChanges writes the status each time it has changed, until stop is closed.
-func (p *pod) writeChanges(stop <-chan struct{}) {
+// writeStatusChanges writes the status each time it has changed, until stop is closed.
+func (p *pod) writeStatusChanges(stop <-chan struct{}) {
 	for {
 		select {
 		case <-p.changed:
 		case <-stop:
 			return
 		}
-		if !p.write() && !sleepOrDone(p.gone, retryStatus) {
+		if !p.writeStatus() && !sleepUnlessDone(p.gone, retryStatus) {
 			return
 		}
 	}
@@ -636,13 +636,13 @@ func (p *pod) writeChanges(stop <-chan struct{}) {
 // writeLastStatus writes the last status of a pod. If a write fails, writeLastStatus tries again until the context
 // p.gone has ended.
 func (p *pod) writeLastStatus() {
-	for !p.write() && sleepOrDone(p.gone, retryStatus) {
+	for !p.writeStatus() && sleepUnlessDone(p.gone, retryStatus) {
 	}
 }
 
-// write writes the status, unless the API server already has the same status. write returns false if the write failed
-// and must be retried.
-func (p *pod) write() bool {
+// writeStatus writes the status, unless the API server already has the same status. writeStatus returns false if the
+// write failed and must be retried.
+func (p *pod) writeStatus() (isDone bool) {
 	p.mu.Lock()
 	object := p.object
 	want := p.statusLocked()
@@ -712,7 +712,7 @@ func (p *pod) deletePod() {
 		err := p.node.client.CoreV1().Pods(object.Namespace).Delete(p.gone, object.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &p.uid},
 		})
-		if err == nil || isPodGone(err) || !sleepOrDone(p.gone, retryStatus) {
+		if err == nil || isPodGone(err) || !sleepUnlessDone(p.gone, retryStatus) {
 			return
 		}
 	}

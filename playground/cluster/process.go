@@ -40,10 +40,10 @@ const (
 	logTail         = 1024 // bytes of output in the message of a failed container
 )
 
-// writePodFiles writes the files of a pod with processes: its volumes and its kubeconfig. writePodFiles retries until
-// it succeeds. writePodFiles returns false if the pod ends first. After success, a goroutine keeps the files up to
-// date.
-func (p *pod) writePodFiles() bool {
+// writeAndRefreshPodFiles writes the files of a pod with processes: its volumes and its kubeconfig.
+// writeAndRefreshPodFiles retries until it succeeds. writeAndRefreshPodFiles returns false if the pod ends first. After
+// success, a goroutine keeps the files up to date.
+func (p *pod) writeAndRefreshPodFiles() (isWritten bool) {
 	object := p.current()
 	if !slices.ContainsFunc(slices.Concat(p.init, p.main),
 		func(c *container) bool { return p.node.isProcess(c.spec) }) {
@@ -62,12 +62,12 @@ func (p *pod) writePodFiles() bool {
 					Message: err.Error()}}
 			}
 		})
-		if !sleepOrDone(p.dead, minBackOff) {
+		if !sleepUnlessDone(p.dead, minBackOff) {
 			return false
 		}
 	}
 	p.node.wg.Go(func() {
-		for sleepOrDone(p.dead, refreshInterval) {
+		for sleepUnlessDone(p.dead, refreshInterval) {
 			if err := f.write(p.dead); err != nil && p.dead.Err() == nil {
 				p.warn("FailedMount", "refreshing files of pod %s: %v", object.Name, err)
 			}
@@ -92,7 +92,7 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError",
 				Message: err.Error()}}
 		})
-		if !sleepOrDone(ctx, minBackOff) {
+		if !sleepUnlessDone(ctx, minBackOff) {
 			return end{code: 1, reason: "Error", message: err.Error()}
 		}
 		command, err = p.command(ctx, c, image)
@@ -112,7 +112,7 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 	exited := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { p.probe(exited, c) })
-	wg.Go(func() { p.terminate(ctx, exited, c, command.Process.Pid) })
+	wg.Go(func() { p.terminateWhenDone(ctx, exited, c, command.Process.Pid) })
 	err = command.Wait()
 	close(exited)
 	wg.Wait()
@@ -133,14 +133,14 @@ func processResult(err error, state *os.ProcessState, log string) end {
 			e.code, e.signal = 128+int32(status.Signal()), int32(status.Signal())
 		}
 	}
-	if text := lastLines(log, logTail); text != "" {
+	if text := lastLinesWithin(log, logTail); text != "" {
 		e.message = text
 	}
 	return e
 }
 
-// lastLines returns the complete lines in the last n bytes of a file, or "" if there are none.
-func lastLines(name string, n int64) string {
+// lastLinesWithin returns the complete lines in the last n bytes of a file, or "" if there are none.
+func lastLinesWithin(name string, maxBytes int64) string {
 	file, err := os.Open(name) //nolint:gosec // the path is made of our own folder and checked names
 	if err != nil {
 		return ""
@@ -150,8 +150,8 @@ func lastLines(name string, n int64) string {
 	if err != nil {
 		return ""
 	}
-	from := max(info.Size()-n, 0)
-	data, err := io.ReadAll(io.NewSectionReader(file, from, n))
+	from := max(info.Size()-maxBytes, 0)
+	data, err := io.ReadAll(io.NewSectionReader(file, from, maxBytes))
 	if err != nil {
 		return ""
 	}
@@ -168,9 +168,9 @@ func logName(namespace, pod, container string) string {
 	return fmt.Sprintf("%s_%s_%s.log", namespace, pod, container)
 }
 
-// terminate ends a process and its process group when ctx ends. terminate sends SIGTERM, and SIGKILL after the grace
-// period.
-func (p *pod) terminate(ctx context.Context, exited <-chan struct{}, c *container, pid int) {
+// terminateWhenDone ends a process and its process group when ctx ends. terminateWhenDone sends SIGTERM, and SIGKILL
+// after the grace period.
+func (p *pod) terminateWhenDone(ctx context.Context, exited <-chan struct{}, c *container, pid int) {
 	select {
 	case <-exited:
 		return
@@ -293,13 +293,13 @@ func (p *pod) command(ctx context.Context, c *container, image Image) (*exec.Cmd
 	if err != nil {
 		return nil, err
 	}
-	local := p.localiser(c.spec)
+	local := p.containerToHostMapper(c.spec)
 	mapping := expansion.MappingFuncFor(env)
 	args := slices.Clone(image.Args)
 	for _, arg := range slices.Concat(c.spec.Command[min(1, len(c.spec.Command)):], c.spec.Args) {
 		args = append(args, local(expansion.Expand(arg, mapping)))
 	}
-	withoutElection(args)
+	disableLeaderElection(args)
 	//nolint:gosec // running what the host's owner has named is the purpose
 	command := exec.Command(image.Command, args...)
 	command.Dir = p.dir
@@ -322,9 +322,10 @@ func (p *pod) command(ctx context.Context, c *container, image Image) (*exec.Cmd
 // election matches an argument that turns leader election on.
 var election = regexp.MustCompile(`^(--?(?:enable-)?leader-elect(?:ion)?)(?:=true)?$`)
 
-// withoutElection turns leader election off in the arguments of a process, unless they name the namespace of the lease.
-// controller-runtime reads this namespace from a file that exists only in a container, and does not start without it.
-func withoutElection(args []string) {
+// disableLeaderElection turns leader election off in the arguments of a process, unless they name the namespace of the
+// lease. controller-runtime reads this namespace from a file that exists only in a container, and does not start
+// without it.
+func disableLeaderElection(args []string) {
 	if slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, "leader-election-namespace") }) {
 		return
 	}
@@ -337,10 +338,10 @@ func withoutElection(args []string) {
 // "--metrics-bind-address=:8443".
 var anyAddress = regexp.MustCompile(`^((?:--?[\w.-]+=)?)(?:0\.0\.0\.0|\[::\])?(:[0-9]+)$`)
 
-// localiser returns a function that converts a value for a container into a value for a process on this machine. Paths
-// of mounts become paths in the folder of the pod. "All addresses" becomes the address of the pod, because all pods
-// share the ports of this machine.
-func (p *pod) localiser(spec *corev1.Container) func(string) string {
+// containerToHostMapper returns a function that converts a value for a container into a value for a process on this
+// machine. Paths of mounts become paths in the folder of the pod. "All addresses" becomes the address of the pod,
+// because all pods share the ports of this machine.
+func (p *pod) containerToHostMapper(spec *corev1.Container) func(string) string {
 	mounts := slices.Clone(spec.VolumeMounts)
 	slices.SortFunc(mounts, func(a, b corev1.VolumeMount) int { return len(b.MountPath) - len(a.MountPath) })
 	var pairs []string

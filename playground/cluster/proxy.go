@@ -80,31 +80,31 @@ func (p *proxy) reservePort() {
 	p.hold = fd
 }
 
-// address returns the URL of the proxy, which clients use.
-func (p *proxy) address() string { return fmt.Sprintf("https://127.0.0.1:%d", p.port) }
+// serverURL returns the URL of the proxy, which clients use.
+func (p *proxy) serverURL() string { return fmt.Sprintf("https://127.0.0.1:%d", p.port) }
 
-// serve starts to forward connections to the target.
-func (p *proxy) serve(target string) error {
+// forwardTo starts to forward connections to the target.
+func (p *proxy) forwardTo(target string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = target
-	p.openLocked()
+	p.openGateLocked()
 	return p.listenLocked()
 }
 
-// close closes all connections and refuses new ones.
-func (p *proxy) close() {
+// stopForwarding closes all connections and refuses new ones.
+func (p *proxy) stopForwarding() {
 	p.mu.Lock()
 	p.target = ""
-	p.breakLocked()
-	p.openLocked()
+	p.refuseLocked()
+	p.openGateLocked()
 	p.mu.Unlock()
 	p.wg.Wait()
 }
 
 // release closes the proxy permanently.
 func (p *proxy) release() {
-	p.close()
+	p.stopForwarding()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.hold >= 0 {
@@ -117,8 +117,8 @@ func (p *proxy) cut(how Cut) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if how == Refuse {
-		p.openLocked()
-		p.breakLocked()
+		p.openGateLocked()
+		p.refuseLocked()
 		return
 	}
 	select {
@@ -135,7 +135,7 @@ func (p *proxy) mend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = 0
-	p.openLocked()
+	p.openGateLocked()
 	if p.target != "" {
 		_ = p.listenLocked() // fails only if the port was taken in spite of the reservation; the next Mend tries again
 	}
@@ -147,8 +147,8 @@ func (p *proxy) slow(d time.Duration) {
 	p.delay = max(d, 0)
 }
 
-// openLocked lets data flow again after BlackHole.
-func (p *proxy) openLocked() {
+// openGateLocked lets data flow again after BlackHole.
+func (p *proxy) openGateLocked() {
 	select {
 	case <-p.gate:
 	default:
@@ -156,8 +156,8 @@ func (p *proxy) openLocked() {
 	}
 }
 
-// breakLocked stops listening and resets all connections.
-func (p *proxy) breakLocked() {
+// refuseLocked stops listening and resets all connections.
+func (p *proxy) refuseLocked() {
 	if p.listener != nil {
 		_ = p.listener.Close()
 		p.listener = nil
@@ -203,7 +203,7 @@ func (p *proxy) accept(listener net.Listener) {
 	}
 }
 
-// trackConnection records a connection, so that breakLocked can reset it. The parameter valid is a function that
+// trackConnection records a connection, so that refuseLocked can reset it. The parameter valid is a function that
 // reports whether the connection may still be used; for example, its listener may have been closed. trackConnection
 // calls this function while the mutex is locked. If the function returns false, trackConnection resets the connection
 // and returns false.
@@ -218,7 +218,7 @@ func (p *proxy) trackConnection(conn net.Conn, valid func() bool) bool {
 	return true
 }
 
-func (p *proxy) untrackConnection(conn net.Conn) {
+func (p *proxy) closeConnection(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, conn)
@@ -235,7 +235,7 @@ func resetConnection(conn net.Conn) {
 
 // connect connects a client with the target.
 func (p *proxy) connect(client net.Conn) {
-	defer p.untrackConnection(client)
+	defer p.closeConnection(client)
 	p.waitForFlow() // with BlackHole, the client is not even connected to the server
 	p.mu.Lock()
 	target := p.target
@@ -247,7 +247,7 @@ func (p *proxy) connect(client net.Conn) {
 	if !p.trackConnection(server, func() bool { _, open := p.conns[client]; return open }) {
 		return
 	}
-	defer p.untrackConnection(server)
+	defer p.closeConnection(server)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -307,7 +307,8 @@ func newBridge(ctx context.Context, dir string) (*bridge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the bridge to pods: %w", err)
 	}
-	b := &bridge{config: filepath.Join(dir, "egress.yaml"), server: &http.Server{Handler: http.HandlerFunc(connect),
+	b := &bridge{config: filepath.Join(dir, "egress.yaml"), server: &http.Server{Handler: http.HandlerFunc(
+		serveConnect),
 		ReadHeaderTimeout: 10 * time.Second}}
 	go func() { _ = b.server.Serve(listener) }()
 	text := fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
@@ -324,8 +325,8 @@ egressSelections:
 
 func (b *bridge) close() { _ = b.server.Close() }
 
-// connect serves one CONNECT request.
-func connect(w http.ResponseWriter, r *http.Request) {
+// serveConnect serves one CONNECT request.
+func serveConnect(w http.ResponseWriter, r *http.Request) {
 	host, port, err := net.SplitHostPort(r.Host)
 	if r.Method != http.MethodConnect || err != nil {
 		http.Error(w, "only CONNECT host:port", http.StatusMethodNotAllowed)

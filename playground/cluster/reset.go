@@ -37,12 +37,12 @@ type origin struct {
 // isVolatile reports whether a key is not part of the state of a cluster: the Lease that the API server itself renews,
 // and Events.
 func (c *Cluster) isVolatile(key string) bool {
-	rest := strings.TrimPrefix(key, c.prefix())
+	rest := strings.TrimPrefix(key, c.etcdPrefix())
 	return strings.HasPrefix(rest, "leases/kube-system/apiserver-") || strings.HasPrefix(rest, "events/")
 }
 
-// prefix is the beginning of all keys of the cluster in etcd.
-func (c *Cluster) prefix() string { return "/" + c.name + "/" }
+// etcdPrefix is the beginning of all keys of the cluster in etcd.
+func (c *Cluster) etcdPrefix() string { return "/" + c.name + "/" }
 
 // saveOrigin waits until nothing is written any more, and stores the state of the cluster as its origin.
 func (c *Cluster) saveOrigin(ctx context.Context, server *apiServer) error {
@@ -75,7 +75,7 @@ func (c *Cluster) saveOrigin(ctx context.Context, server *apiServer) error {
 
 // storedKeys returns the keys and values of the cluster in etcd, without volatile keys.
 func (c *Cluster) storedKeys(ctx context.Context, etcd *clientv3.Client) (map[string]string, error) {
-	answer, err := etcd.Get(ctx, c.prefix(), clientv3.WithPrefix())
+	answer, err := etcd.Get(ctx, c.etcdPrefix(), clientv3.WithPrefix())
 	if err != nil {
 		return nil, fmt.Errorf("reading etcd: %w", err)
 	}
@@ -92,7 +92,7 @@ func (c *Cluster) storedKeys(ctx context.Context, etcd *clientv3.Client) (map[st
 // the sorted names and UIDs of its objects. Events are left out. The lists are consistent reads, so the returned
 // objects are at least as new as the call of listedObjects.
 func (s *apiServer) listedObjects(ctx context.Context) (map[string][]string, error) {
-	admin, err := s.config("playground-reset")
+	admin, err := s.adminConfig("playground-reset")
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +192,8 @@ func (c *Cluster) reset(ctx context.Context) error {
 	}
 	if run != nil {
 		c.proxy.mend()
-		c.proxy.close()
-		run.stopParts()
+		c.proxy.stopForwarding()
+		run.stopControllersAndNode()
 	}
 	for _, folder := range []string{filepath.Join(c.dir, "pods"), filepath.Join(c.host.dir, "logs", c.name)} {
 		if err := os.RemoveAll(folder); err != nil {
@@ -246,7 +246,7 @@ func compareResources(first, now map[string][]string) error {
 
 // restore makes the contents of etcd equal to the stored contents, and returns the number of keys that were different.
 func (c *Cluster) restore(ctx context.Context, etcd *clientv3.Client) (changed int, err error) {
-	answer, err := etcd.Get(ctx, c.prefix(), clientv3.WithPrefix())
+	answer, err := etcd.Get(ctx, c.etcdPrefix(), clientv3.WithPrefix())
 	if err != nil {
 		return 0, fmt.Errorf("reading etcd: %w", err)
 	}
@@ -257,7 +257,7 @@ func (c *Cluster) restore(ctx context.Context, etcd *clientv3.Client) (changed i
 		there[key] = true
 		first, want := c.origin.stored[key]
 		switch {
-		case !want && (!c.isVolatile(key) || strings.HasPrefix(key, c.prefix()+"events/")):
+		case !want && (!c.isVolatile(key) || strings.HasPrefix(key, c.etcdPrefix()+"events/")):
 			ops = append(ops, clientv3.OpDelete(key))
 		case want && first != string(kv.Value):
 			ops = append(ops, clientv3.OpPut(key, first))

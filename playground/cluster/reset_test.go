@@ -53,7 +53,7 @@ func TestReset(t *testing.T) {
 		if err := h.Reset(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := net.Dial("tcp", strings.TrimPrefix(c.Address(), "https://")); err == nil {
+		if _, err := net.Dial("tcp", strings.TrimPrefix(c.ServerURL(), "https://")); err == nil {
 			t.Error("connecting with a cluster after its reset: got no error")
 		}
 		if err := errors.Join(c.Start(ctx), stopped.Start(ctx)); err != nil {

@@ -14,7 +14,7 @@ import (
 // startScheduler starts the default scheduler without leader election. The scheduler runs until the context life ends.
 // The caller waits for the end of the scheduler with wg.
 func startScheduler(life context.Context, wg *sync.WaitGroup, server *apiServer) error {
-	config, err := server.config("kube-scheduler")
+	config, err := server.adminConfig("kube-scheduler")
 	if err != nil {
 		return err
 	}

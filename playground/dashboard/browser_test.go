@@ -85,7 +85,7 @@ func up(t *testing.T) *landscape.Landscape {
 		if t.Failed() {
 			t.Log(l.LogTail(40))
 		}
-		if err := l.Close(); err != nil {
+		if err := l.CloseAndRemoveDir(); err != nil {
 			t.Errorf("stopping the landscape: %v", err)
 		}
 	})
@@ -126,7 +126,8 @@ func enable(t *testing.T, l *landscape.Landscape, name string) {
 // move points the channel regular to a version.
 func move(t *testing.T, l *landscape.Landscape, version string) {
 	t.Helper()
-	if err := l.Assign(t.Context(), module, "kyma-project.io/module/mod", map[string]string{"regular": version}); err != nil {
+	if err := l.SetChannels(t.Context(), module, "kyma-project.io/module/mod",
+		map[string]string{"regular": version}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -135,7 +136,7 @@ func move(t *testing.T, l *landscape.Landscape, version string) {
 func klm(t *testing.T, l *landscape.Landscape, args ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), filepath.Join(bin, "klm"), append(args,
-		"--kubeconfig="+l.Kubeconfig(landscape.ControlPlane))...)
+		"--kubeconfig="+l.KubeconfigPath(landscape.ControlPlane))...)
 	out, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("klm %v: %v\n%s", args, err, out)
@@ -149,7 +150,7 @@ var printed = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\S*`)
 // serve starts klm dashboard for a landscape, and returns the address that it prints.
 func serve(t *testing.T, l *landscape.Landscape, args ...string) string {
 	t.Helper()
-	address, _ := serveFor(t, l.Kubeconfig(landscape.ControlPlane), args...)
+	address, _ := serveFor(t, l.KubeconfigPath(landscape.ControlPlane), args...)
 	return address
 }
 

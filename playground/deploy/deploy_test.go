@@ -70,7 +70,7 @@ func startLandscape(t *testing.T, runtimes ...string) *landscape.Landscape {
 		if t.Failed() {
 			logState(t, l)
 		}
-		if err := l.Close(); err != nil {
+		if err := l.CloseAndRemoveDir(); err != nil {
 			t.Errorf("stopping the landscape: %v", err)
 		}
 	})
@@ -109,7 +109,7 @@ func install(t *testing.T, l *landscape.Landscape, args ...string) {
 	t.Helper()
 	args = append([]string{"install", "--yes", "--image=" + image, "--timeout=3m",
 		"--set=registry.host=" + l.RegistryHost}, args...)
-	if out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), args...); code != 0 ||
+	if out, code := runKlm(t, l.KubeconfigPath(landscape.ControlPlane), args...); code != 0 ||
 		!strings.Contains(out, "is ready") {
 		t.Fatalf("klm %v ended with %d and says:\n%s", args, code, out)
 	}
@@ -161,7 +161,7 @@ func publish(t *testing.T, l *landscape.Landscape) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.Assign(t.Context(), sample.Module, sample.Component,
+	if err := l.SetChannels(t.Context(), sample.Module, sample.Component,
 		map[string]string{"regular": versions[0].Version}); err != nil {
 		t.Fatal(err)
 	}
@@ -215,12 +215,12 @@ func TestDeploy(t *testing.T) {
 		})
 		awaitModule(t, kcp, l.Namespace(), "runtime-a")
 		// klm keeps the values of the previous installation, so v1alpha1 is still served.
-		out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--dry-run")
+		out, code := runKlm(t, l.KubeconfigPath(landscape.ControlPlane), "install", "--dry-run")
 		if code != 0 || !strings.Contains(out, "nothing would change") ||
 			!strings.Contains(out, "keep     value shards: 64") {
 			t.Errorf("what was just installed would change, %d:\n%s", code, out)
 		}
-		if out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), "install"); code != 0 ||
+		if out, code := runKlm(t, l.KubeconfigPath(landscape.ControlPlane), "install"); code != 0 ||
 			!strings.Contains(out, "is ready") { // nothing changes, so no confirmation is needed
 			t.Errorf("the same installation ended with %d:\n%s", code, out)
 		}
@@ -238,7 +238,7 @@ func TestDeploy(t *testing.T) {
 		for _, args := range [][]string{{"uninstall", "--yes"}, {"install", "--image=" + image}} {
 			runStep(t, l, "kubectl -n kcp-system annotate deployment lifecycle-manager meta.helm.sh/release-name=klm "+
 				"--overwrite")
-			if out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), args...); code != 1 ||
+			if out, code := runKlm(t, l.KubeconfigPath(landscape.ControlPlane), args...); code != 1 ||
 				!strings.Contains(out, "was installed by Helm") {
 				t.Errorf("klm %v of a release of Helm ends with %d and says:\n%s", args, code, out)
 			}
@@ -407,7 +407,7 @@ func testRefused(t *testing.T, l *landscape.Landscape) {
 	if err := os.WriteFile(nobody, kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	admin := l.Kubeconfig(landscape.ControlPlane)
+	admin := l.KubeconfigPath(landscape.ControlPlane)
 	cases := map[string]struct {
 		reason     string
 		kubeconfig string
@@ -499,7 +499,7 @@ func testRefused(t *testing.T, l *landscape.Landscape) {
 // confirmation.
 func testConfirmation(t *testing.T, l *landscape.Landscape) {
 	before := resourceVersions(t, l)
-	out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--set=shards=0,logLevel=1")
+	out, code := runKlm(t, l.KubeconfigPath(landscape.ControlPlane), "install", "--set=shards=0,logLevel=1")
 	for _, want := range []string{"change   value shards: 64 → 0", "set      value logLevel: the default → 1",
 		"keep     value replicas: 2", "change   Deployment.apps kcp-system/lifecycle-manager",
 		"Change the lifecycle manager in namespace kcp-system", "nothing was changed: add --yes"} {
@@ -548,7 +548,7 @@ func testSmallerInstallation(t *testing.T, l *landscape.Landscape) {
 	stale = append(stale, newObject("v1", "Service", l.Namespace(), "lifecycle-manager-webhook"))
 	before := resourceVersions(t, l)
 	args := []string{"install", "--reset-values", "--image=" + image, "--set=registry.host=" + l.RegistryHost}
-	out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), append(args, "--dry-run")...)
+	out, code := runKlm(t, l.KubeconfigPath(landscape.ControlPlane), append(args, "--dry-run")...)
 	for _, want := range []string{"delete   ConfigMap kcp-system/of-before",
 		"delete   ClusterRole.rbac.authorization.k8s.io lifecycle-manager-conversion",
 		"change   Deployment.apps kcp-system/lifecycle-manager", "spec.replicas: 2 → 1",
@@ -575,7 +575,7 @@ func testSmallerInstallation(t *testing.T, l *landscape.Landscape) {
 		t.Errorf("something of others went: %v", err)
 	}
 	awaitModule(t, kcp, l.Namespace(), "runtime-a")
-	out, code = runKlm(t, l.Kubeconfig(landscape.ControlPlane), append(args, "--dry-run")...)
+	out, code = runKlm(t, l.KubeconfigPath(landscape.ControlPlane), append(args, "--dry-run")...)
 	if code != 0 || !strings.Contains(out, "nothing would change") {
 		t.Errorf("what was just installed would change, %d:\n%s", code, out)
 	}
@@ -624,7 +624,7 @@ func managerObjects(t *testing.T, l *landscape.Landscape) []unstructured.Unstruc
 // uninstall removes the manager. uninstall checks that all objects of the manager are deleted, and no objects of users.
 func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
 	t.Helper()
-	kubeconfig, before := l.Kubeconfig(landscape.ControlPlane), len(managerObjects(t, l))
+	kubeconfig, before := l.KubeconfigPath(landscape.ControlPlane), len(managerObjects(t, l))
 	if out, code := runKlm(t, kubeconfig, append([]string{"uninstall", "--dry-run"}, args...)...); code != 0 ||
 		!strings.Contains(out, "ServiceAccount") || len(managerObjects(t, l)) != before {
 		t.Errorf("a dry run ended with %d, and of %d objects there are %d left:\n%s", code,
@@ -654,7 +654,7 @@ func checkUninstalled(t *testing.T, l *landscape.Landscape, args ...string) {
 		!kymas.Items[0].DeletionTimestamp.IsZero() {
 		t.Errorf("Kymas went with the manager: %v, %v", kymas.Items, err)
 	}
-	if out, code := runKlm(t, l.Kubeconfig(landscape.ControlPlane), append([]string{"uninstall", "--yes"},
+	if out, code := runKlm(t, l.KubeconfigPath(landscape.ControlPlane), append([]string{"uninstall", "--yes"},
 		args...)...); code != 4 {
 		t.Errorf("where nothing is installed, klm uninstall ends with %d and says:\n%s", code, out)
 	}
@@ -701,7 +701,7 @@ func testInCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := l.Close(); err != nil {
+		if err := l.CloseAndRemoveDir(); err != nil {
 			t.Errorf("stopping the landscape: %v", err)
 		}
 	}()

@@ -77,9 +77,9 @@ func followGuide(t *testing.T, l *landscape.Landscape, page docs.Page, from, to 
 	if err := os.WriteFile(filepath.Join(dir, "values.yaml"), []byte(values), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := page.Run(t.Context(), docs.Shell{Dir: dir, Before: docs.Make(root) + aids,
+	out, err := page.Run(t.Context(), docs.Shell{Dir: dir, Before: docs.DryRunMakeFunction(root) + aids,
 		Env: []string{"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "PASSWORD=secret",
-			"KUBECONFIG=" + l.Kubeconfig(landscape.ControlPlane)},
+			"KUBECONFIG=" + l.KubeconfigPath(landscape.ControlPlane)},
 		Replace: strings.NewReplacer("registry.host=registry.example.com/modules", "registry.host="+l.RegistryHost,
 			"registry.host=registry.example.com", "registry.host="+l.RegistryHost)}, from, to)
 	if err != nil {

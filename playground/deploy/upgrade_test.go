@@ -151,7 +151,7 @@ func runStep(t *testing.T, l *landscape.Landscape, commands string) {
 func inShell(ctx context.Context, folder string, l *landscape.Landscape, commands string) ([]byte, error) {
 	shell := exec.CommandContext(ctx, "bash", "-s")
 	shell.Dir, shell.Stdin = folder, strings.NewReader(
-		"set -euo pipefail\nexport PATH="+bin+":$PATH KUBECONFIG="+l.Kubeconfig(
+		"set -euo pipefail\nexport PATH="+bin+":$PATH KUBECONFIG="+l.KubeconfigPath(
 			landscape.ControlPlane)+"\nset -v\n"+commands)
 	return shell.CombinedOutput()
 }

@@ -185,7 +185,8 @@ func TestGuides(t *testing.T) {
 			if !slices.ContainsFunc(page.Blocks, Block.Runs) {
 				t.Fatalf("%s has no commands: is it still written as before?", stop.page)
 			}
-			out, err := page.Run(t.Context(), Shell{Dir: folder, Before: Make(root) + stop.prepare, Update: *update}, 0,
+			out, err := page.Run(t.Context(), Shell{Dir: folder, Before: DryRunMakeFunction(root) + stop.prepare,
+				Update: *update}, 0,
 				len(page.Blocks))
 			if err != nil {
 				t.Fatal(err)

@@ -170,7 +170,7 @@ func (p Page) write(b *Block, text string) error {
 
 // outputMatches reports whether the commands have printed the text of a page. If the output does not match,
 // outputMatches also returns the first line of the page that is missing in the output.
-func outputMatches(page, printed string) (string, bool) {
+func outputMatches(page, printed string) (mismatch string, isMatch bool) {
 	want, got := normalizedLines(page), normalizedLines(printed)
 	next, skip := 0, false
 	for _, line := range want {
@@ -208,9 +208,9 @@ func normalizedLines(text string) []string {
 	return lines
 }
 
-// Make returns the text of a shell function that replaces the program make, for the field Shell.Before. The shell
-// function only checks that the targets exist, because building them takes minutes. The parameter root is the folder of
-// the repository.
-func Make(root string) string {
+// DryRunMakeFunction returns the text of a shell function that replaces the program make, for the field Shell.Before.
+// The shell function only checks that the targets exist, because building them takes minutes. The parameter root is the
+// folder of the repository.
+func DryRunMakeFunction(root string) string {
 	return fmt.Sprintf("make() { command make --dry-run -C %q \"$@\" >/dev/null; }\n", root)
 }

@@ -13,11 +13,12 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Ask sends a request as the admin of the cluster, with the given User-Agent, and returns the status and the body of
-// the answer. Ask sends a request that bypasses the network, credentials, faults and counters. uri is a path and a
-// query. Ask does not support watches and discovery.
-func (c *Cluster) Ask(method, uri, contentType, agent string, body []byte) (code int, answer []byte, err error) {
-	r, err := c.sendRequest(c.fleet.life, method, uri, contentType, agent, body)
+// SendDirectly sends a request as the admin of the cluster, with the given User-Agent, and returns the status and the
+// body of the answer. SendDirectly sends a request that bypasses the network, credentials, faults and counters. uri is
+// a path and a query. SendDirectly does not support watches and discovery.
+func (c *Cluster) SendDirectly(method, uri, contentType, agent string, body []byte) (
+	code int, answer []byte, err error) {
+	r, err := c.handleInProcess(c.fleet.life, method, uri, contentType, agent, body)
 	if r == nil {
 		return 0, nil, err
 	}
@@ -100,7 +101,7 @@ func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
 	}
 	data, err := json.Marshal(o.Object)
 	if err == nil {
-		_, err = c.sendRequest(c.fleet.life, http.MethodPatch,
+		_, err = c.handleInProcess(c.fleet.life, http.MethodPatch,
 			k.path(o.GetNamespace(), o.GetName(), "")+"?force=true&fieldManager="+manager,
 			string(types.ApplyPatchType), manager, data)
 	}
@@ -144,7 +145,8 @@ func (c *Cluster) editOnce(resource schema.GroupVersionResource, subresource, na
 		return fmt.Errorf("encoding it: %w", err)
 	}
 	k := c.kindOf(kindKey{resource.Group, resource.Version, resource.Resource})
-	_, err = c.sendRequest(c.fleet.life, http.MethodPut, k.path(namespace, name, subresource), jsonType, "kubectl-edit",
+	_, err = c.handleInProcess(c.fleet.life, http.MethodPut, k.path(namespace, name, subresource), jsonType,
+		"kubectl-edit",
 		data)
 	return err
 }
@@ -155,7 +157,7 @@ func (c *Cluster) Delete(resource schema.GroupVersionResource, namespace, name s
 	if k == nil {
 		return nil
 	}
-	_, err := c.sendRequest(c.fleet.life, http.MethodDelete, k.path(namespace, name, ""), jsonType, "kubectl",
+	_, err := c.handleInProcess(c.fleet.life, http.MethodDelete, k.path(namespace, name, ""), jsonType, "kubectl",
 		inBackground)
 	if err != nil && !isNotFound(err) {
 		return fmt.Errorf("deleting %s %s of %s: %w", resource.Resource, name, c.Name(), err)

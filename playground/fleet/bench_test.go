@@ -54,7 +54,7 @@ func installModules(tb testing.TB, c *Cluster, modules int) {
 	tb.Helper()
 	for m := range modules {
 		for _, r := range moduleObjects(c.Name(), m) {
-			if _, err := c.sendRequest(c.fleet.life, r.method, r.uri, r.contentType, "lm", r.body); err != nil {
+			if _, err := c.handleInProcess(c.fleet.life, r.method, r.uri, r.contentType, "lm", r.body); err != nil {
 				tb.Fatal(err)
 			}
 		}

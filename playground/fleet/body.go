@@ -196,9 +196,9 @@ func unquote(raw []byte) string {
 
 // parseShape converts an object that a handler of the API server returned into a shape: the shared body, and the places
 // of this cluster's values. Most values of the cluster are still replaced by tokens in the returned object, but the
-// handler has set a new UID and new times as plain values. If the parameter versioned is true, parseShape adds a
+// handler has set a new UID and new times as plain values. If the parameter addVersion is true, parseShape adds a
 // missing resourceVersion. The argument now is the token that stands for the present time.
-func (f *Fleet) parseShape(data []byte, versioned bool, now string) *shape {
+func (f *Fleet) parseShape(data []byte, addVersion bool, now string) *shape {
 	var b bytes.Buffer
 	b.Grow(len(data) + 64)
 	all := parseMembers(data)
@@ -219,7 +219,7 @@ func (f *Fleet) parseShape(data []byte, versioned bool, now string) *shape {
 			v.apiVersion = unquote(value)
 		case "metadata":
 			headed = b.Len()
-			value = tokenizeMetadata(value, versioned, now)
+			value = tokenizeMetadata(value, addVersion, now)
 		}
 		writeMember(&b, key, value)
 	}
@@ -244,19 +244,19 @@ func writeMember(b *bytes.Buffer, key string, value []byte) {
 // tokenizeMetadata puts tokens in place of the UID, the resourceVersion and the times that a handler of the API server
 // has set in the metadata of an object. tokenizeMetadata always puts the resourceVersion after the UID, so that a
 // stored object has the same text as the same object in an answer.
-func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
+func tokenizeMetadata(data []byte, addVersion bool, now string) []byte {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	isTime := func(raw []byte) bool { return bytes.HasPrefix(raw, []byte(`"`+timeToken)) }
 	all := parseMembers(data)
-	versioned = versioned || slices.ContainsFunc(all, func(m member) bool { return m.key == "resourceVersion" })
+	addVersion = addVersion || slices.ContainsFunc(all, func(m member) bool { return m.key == "resourceVersion" })
 	for _, m := range all {
 		switch m.key {
 		case "resourceVersion":
 			continue
 		case "uid":
 			writeMember(&b, m.key, []byte(`"`+varTokenOf(0)+`"`))
-			if versioned {
+			if addVersion {
 				writeMember(&b, "resourceVersion", []byte(`"`+versionToken+`"`))
 			}
 			continue
@@ -265,7 +265,7 @@ func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 				m.value = []byte(`"` + nowToken + `"`)
 			}
 		case "managedFields":
-			m.value = tokenizeFields(m.value, isTime, now)
+			m.value = tokenizeManagedFields(m.value, isTime, now)
 		}
 		writeMember(&b, m.key, m.value)
 	}
@@ -273,10 +273,10 @@ func tokenizeMetadata(data []byte, versioned bool, now string) []byte {
 	return b.Bytes()
 }
 
-// tokenizeFields sets the time of new entries of managedFields to the token that stands for the present time.
-// tokenizeFields sorts the entries of managedFields as an API server does: by operation and time, and within a second
-// by manager.
-func tokenizeFields(data []byte, isTime func([]byte) bool, now string) []byte {
+// tokenizeManagedFields sets the time of new entries of managedFields to the token that stands for the present time.
+// tokenizeManagedFields sorts the entries of managedFields as an API server does: by operation and time, and within a
+// second by manager.
+func tokenizeManagedFields(data []byte, isTime func([]byte) bool, now string) []byte {
 	type entry struct{ order, text string }
 	var all []entry
 	for i := 1; i < len(data); {
@@ -328,7 +328,7 @@ func (f *Fleet) extractGaps(v *body, text []byte, headed int) *shape {
 			break
 		}
 		end := min(at+length, len(rest))
-		if g, ok := s.gapOf(string(rest[at:end])); ok {
+		if g, ok := s.addGap(string(rest[at:end])); ok {
 			b.Write(rest[:at])
 			g.at, g.nested = b.Len(), at > 1 && rest[at-2] == '\\'
 			v.gaps = append(v.gaps, g)
@@ -363,9 +363,9 @@ func nextToken(data []byte) (at, length int) {
 	return at, length
 }
 
-// gapOf returns the gap that replaces a token in a body. gapOf also records in the shape where the cluster's value for
-// this gap is found.
-func (s *shape) gapOf(token string) (gap, bool) {
+// addGap returns the gap that replaces a token in a body. addGap also records in the shape where the cluster's value
+// for this gap is found.
+func (s *shape) addGap(token string) (gap, bool) {
 	switch {
 	case token == versionToken:
 		return gap{kind: gapVersion}, true
@@ -411,7 +411,7 @@ func (f *Fleet) readFields(v *body, text []byte, s *shape) {
 	m := &o.Metadata
 	v.namespace, v.name, v.generation, v.finalizers = m.Namespace, m.Name, m.Generation, m.Finalizers
 	varOf := func(value string) int {
-		if g, ok := s.gapOf(value); ok && g.kind == gapVar {
+		if g, ok := s.addGap(value); ok && g.kind == gapVar {
 			return g.index
 		}
 		return -1
@@ -423,13 +423,13 @@ func (f *Fleet) readFields(v *body, text []byte, s *shape) {
 		v.owners = append(v.owners, owner{string(o.UID), varOf(string(o.UID)), o.Kind, o.Name})
 	}
 	if m.DeletionTimestamp != nil {
-		if g, ok := s.gapOf(m.DeletionTimestamp.UTC().Format(time.RFC3339)); ok {
+		if g, ok := s.addGap(m.DeletionTimestamp.UTC().Format(time.RFC3339)); ok {
 			v.deleting = g.index
 		} else {
 			v.deleting = 0
 		}
 	}
-	f.readNeeds(v, text)
+	f.setControllerTasks(v, text)
 }
 
 // bodies holds each body of a fleet once, as long as some object uses the body.

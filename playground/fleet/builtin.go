@@ -55,9 +55,9 @@ import (
 	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
 )
 
-// installBuiltins returns the API server's own handler of all built-in kinds, and the schemas to which
+// newBuiltinServer returns the API server's own handler of all built-in kinds, and the schemas to which
 // CustomResourceDefinitions refer. The handler's storage holds one object for the duration of one request.
-func installBuiltins() (*genericapiserver.GenericAPIServer, map[string]*spec.Schema, error) {
+func newBuiltinServer() (*genericapiserver.GenericAPIServer, map[string]*spec.Schema, error) {
 	s, err := newServer()
 	if err != nil {
 		return nil, nil, fmt.Errorf("putting the API handlers together: %w", err)
@@ -90,7 +90,7 @@ func installBuiltins() (*genericapiserver.GenericAPIServer, map[string]*spec.Sch
 	if err != nil {
 		return nil, nil, fmt.Errorf("putting group %s together: %w", "admissionregistration.k8s.io", err)
 	}
-	definitions, err := definitionGroup()
+	definitions, err := customResourceDefinitionGroup()
 	if err != nil {
 		return nil, nil, fmt.Errorf("putting the group of definitions together: %w", err)
 	}
@@ -187,8 +187,8 @@ func admissionGroup() (*genericapiserver.APIGroupInfo, error) {
 	return &group, err
 }
 
-// definitionGroup returns the group of CustomResourceDefinitions.
-func definitionGroup() (*genericapiserver.APIGroupInfo, error) {
+// customResourceDefinitionGroup returns the group of CustomResourceDefinitions.
+func customResourceDefinitionGroup() (*genericapiserver.APIGroupInfo, error) {
 	group := genericapiserver.NewDefaultAPIGroupInfo("apiextensions.k8s.io", apiextensionsapiserver.Scheme,
 		metav1.ParameterCodec, apiextensionsapiserver.Codecs)
 	definitions, err := customresourcedefinition.NewREST(apiextensionsapiserver.Scheme, storageOptions{})

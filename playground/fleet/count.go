@@ -32,7 +32,7 @@ type sorts struct {
 	names []string             // guarded by mu
 }
 
-func (s *sorts) numberOf(verb, resource string) uint32 {
+func (s *sorts) ensureSortID(verb, resource string) uint32 {
 	key := [2]string{verb, resource}
 	s.mu.RLock()
 	id, ok := s.known[key]
@@ -117,7 +117,7 @@ func (c *counters) setMark() {
 	c.marked, c.markIn, c.markOut = slices.Clone(c.requests), c.in.Load(), c.out.Load()
 }
 
-func (c *counters) countsSince(s *sorts, since bool) Counts {
+func (c *counters) countsSince(s *sorts, sinceMark bool) Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.mu.RLock()
@@ -126,7 +126,7 @@ func (c *counters) countsSince(s *sorts, since bool) Counts {
 	for _, t := range c.requests {
 		counts.Requests[s.names[t.sort]] = int(t.count)
 	}
-	if !since {
+	if !sinceMark {
 		return counts
 	}
 	counts.In, counts.Out = counts.In-c.markIn, counts.Out-c.markOut
@@ -141,7 +141,7 @@ func (c *counters) countsSince(s *sorts, since bool) Counts {
 
 // count adds a request to the counters of the cluster and of the fleet.
 func (c *Cluster) count(verb, resource string) {
-	sort := c.fleet.sorts.numberOf(verb, resource)
+	sort := c.fleet.sorts.ensureSortID(verb, resource)
 	c.counts.add(sort)
 	c.fleet.total.add(sort)
 }
@@ -152,7 +152,7 @@ func (c *Cluster) Counts() Counts { return c.counts.countsSince(&c.fleet.sorts, 
 // Requests returns the number of requests to the cluster since the fleet was opened, without those that were refused
 // with 401. Requests is cheaper than Counts.
 func (c *Cluster) Requests() int {
-	return c.counts.totalExcept(c.fleet.sorts.numberOf("", "unauthorized"))
+	return c.counts.totalExcept(c.fleet.sorts.ensureSortID("", "unauthorized"))
 }
 
 // Mark starts a new period for Since.

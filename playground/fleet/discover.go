@@ -54,8 +54,8 @@ func (d *documents) get(key string, make func() *document) *document {
 	return made
 }
 
-// askBuiltins reads the discovery of the built-in kinds from the handlers, aggregated and not aggregated.
-func (f *Fleet) askBuiltins(ctx context.Context) error {
+// loadBuiltinDiscovery reads the discovery of the built-in kinds from the handlers, aggregated and not aggregated.
+func (f *Fleet) loadBuiltinDiscovery(ctx context.Context) error {
 	ask := func(path, accept string, into any) error {
 		a, err := serveRequest(ctx, f.handler, &transaction{}, http.MethodGet, path, http.Header{"Accept": {accept}},
 			nil)
@@ -168,8 +168,9 @@ func customVerbs(d *definition) metav1.Verbs {
 	return metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 }
 
-// document returns a cluster's answer for a path of discovery. document returns nil if the path does not exist.
-func (c *Cluster) document(path string, aggregated bool) *document {
+// discoveryDocument returns a cluster's answer for a path of discovery. discoveryDocument returns nil if the path does
+// not exist.
+func (c *Cluster) discoveryDocument(path string, aggregated bool) *document {
 	s := c.surface.Load()
 	key := path
 	if aggregated {

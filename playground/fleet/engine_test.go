@@ -107,7 +107,7 @@ func runEngine(ctx context.Context, s *server) (story []string, requests []strin
 	set := apply.Set{Bundle: bundle, Owner: "engine",
 		Overlay: render.Overlay{Labels: map[string]string{"app.kubernetes.io/component": "one"}}}
 	say := func(format string, args ...any) { story = append(story, fmt.Sprintf(format, args...)) }
-	refs, err := c.Inventory(ctx, set)
+	refs, err := c.DesiredInventory(ctx, set)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -90,7 +90,7 @@ func (c *Cluster) refuseWhileDown(t *activeFault) {
 		if c.port != nil {
 			_ = c.port.close() // an error of closing does not matter
 		}
-		c.Cut()
+		c.CloseConnections()
 	} else if c.port != nil {
 		_ = c.port.listen() // as in replaceFault
 	}
@@ -129,7 +129,7 @@ func (t *activeFault) refuses(now time.Time) bool  { return t.Dead == Refused &&
 func (t *activeFault) swallows(now time.Time) bool { return t.Dead == BlackHole && t.isDown(now) }
 
 // applyTo applies the fault to a request. applyTo reports whether the fault has answered the request.
-func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request) bool {
+func (t *activeFault) applyTo(c *Cluster, w http.ResponseWriter, r *http.Request) (isAnswered bool) {
 	if t.Delay > 0 {
 		wait := time.NewTimer(t.Delay)
 		defer wait.Stop()
@@ -187,12 +187,12 @@ func (f *Fleet) randomShare(cluster int, n uint64) float64 {
 }
 
 // Afflict starts a fault in a share of all clusters, from 0 to 1, and returns these clusters. The seed of the fleet and
-// the parameter kind decide which clusters Afflict chooses: the same seed and kind result in the same clusters. Calls
-// with different values of kind choose different clusters, if there are enough.
-func (f *Fleet) Afflict(share float64, kind int, fault Fault) []*Cluster {
+// the parameter partition decide which clusters Afflict chooses: the same seed and kind result in the same clusters.
+// Calls with different values of kind choose different clusters, if there are enough.
+func (f *Fleet) Afflict(share float64, partition int, fault Fault) []*Cluster {
 	var hit []*Cluster
 	for _, c := range f.clusters {
-		roll := math.Mod(f.randomShare(c.index, 0)+float64(kind)*share, 1)
+		roll := math.Mod(f.randomShare(c.index, 0)+float64(partition)*share, 1)
 		if roll < share {
 			c.Fault(fault)
 			hit = append(hit, c)

@@ -181,7 +181,7 @@ func TestRotate(t *testing.T) {
 	if code, _, err := get(before, c, "/api", 10*time.Second); code != 200 {
 		t.Fatal(code, err)
 	}
-	c.Rotate()
+	c.RotateCredentials()
 	if code, _, _ := get(before, c, "/api", 10*time.Second); code != 401 {
 		t.Errorf("old credentials: %d, want 401", code)
 	}
@@ -262,7 +262,7 @@ func TestOperator(t *testing.T) {
 	waitFor(t, func() bool { return state() == "Ready" })
 
 	kind := schema.GroupKind{Group: "example.com", Kind: "Thing"}
-	c.Operate(kind, "Error")
+	c.SetOperatorState(kind, "Error")
 	if s := state(); s != "Error" {
 		t.Errorf("state is %q, and the operator fails", s)
 	}
@@ -272,7 +272,7 @@ func TestOperator(t *testing.T) {
 	if s := state(); s != "Error" || c.Version() != version {
 		t.Errorf("after a change the state is %q, and %d changes more", s, c.Version()-version)
 	}
-	c.Operate(kind, "")
+	c.SetOperatorState(kind, "")
 	if s := state(); s != "Ready" {
 		t.Errorf("state is %q, and the operator works again", s)
 	}

@@ -143,12 +143,12 @@ func Open(ctx context.Context, o Options) (_ *Fleet, err error) {
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	server, schemas, err := installBuiltins()
+	server, schemas, err := newBuiltinServer()
 	if err != nil {
 		return nil, err
 	}
 	f.handler, f.schemas = server.Handler.Director, schemas
-	if err := f.askBuiltins(f.life); err != nil {
+	if err := f.loadBuiltinDiscovery(f.life); err != nil {
 		return nil, err
 	}
 	f.learnBuiltins()
@@ -162,7 +162,7 @@ func Open(ctx context.Context, o Options) (_ *Fleet, err error) {
 		return nil, err
 	}
 	f.wg.Go(f.runTasks)
-	f.wg.Go(f.dropOldLogs)
+	f.wg.Go(f.dropOldLogsPeriodically)
 	return f, nil
 }
 
@@ -222,7 +222,7 @@ func (f *Fleet) populate() error {
 		f.clusters[i] = c
 		for _, name := range []string{"default", "kube-node-lease", "kube-public", "kube-system"} {
 			body := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + name + `"}}`
-			if _, err := c.sendRequest(f.life, http.MethodPost, "/api/v1/namespaces", jsonType, "kube-apiserver",
+			if _, err := c.handleInProcess(f.life, http.MethodPost, "/api/v1/namespaces", jsonType, "kube-apiserver",
 				[]byte(body)); err != nil {
 				return fmt.Errorf("making namespace %s of %s: %w", name, c.Name(), err)
 			}
@@ -238,7 +238,7 @@ type Cluster struct {
 	index   int
 	surface atomic.Pointer[surface]
 	fault   atomic.Pointer[activeFault] // the present fault; nil if there is none
-	rotated atomic.Uint32               // number of calls of Rotate
+	rotated atomic.Uint32               // number of calls of RotateCredentials
 	valid   atomic.Pointer[string]      // the valid token; nil until it is first needed
 
 	mu        sync.Mutex
@@ -279,7 +279,8 @@ func (c *Cluster) token() string {
 	return token
 }
 
-// Kubeconfig returns a kubeconfig with all rights. The bearer token in the kubeconfig is valid until Rotate is called.
+// Kubeconfig returns a kubeconfig with all rights. The bearer token in the kubeconfig is valid until RotateCredentials
+// is called.
 func (c *Cluster) Kubeconfig() []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
@@ -290,9 +291,9 @@ users: [{name: %[1]s, user: {token: %[4]s}}]
 `, c.Name(), c.URL(), c.fleet.network.authority, c.token())
 }
 
-// Rotate replaces the credentials. From then on, requests with the old credentials are answered with 401, also on open
-// connections. Running watches continue. Kubeconfig returns the new credentials.
-func (c *Cluster) Rotate() {
+// RotateCredentials replaces the credentials. From then on, requests with the old credentials are answered with 401,
+// also on open connections. Running watches continue. Kubeconfig returns the new credentials.
+func (c *Cluster) RotateCredentials() {
 	c.rotated.Add(1)
 	c.valid.Store(nil)
 }
@@ -304,12 +305,13 @@ func (c *Cluster) address() string {
 	if c.port != nil {
 		return c.port.address
 	}
-	return net.JoinHostPort(addressOf(c.index), c.fleet.network.port)
+	return net.JoinHostPort(loopbackIPOf(c.index), c.fleet.network.port)
 }
 
-// addressOf returns the address of a cluster in 127.0.0.0/8. The first cluster of a fleet has the address 127.16.0.1.
-func addressOf(index int) string {
-	n := 16<<16 + index + 1
+// loopbackIPOf returns the address of a cluster in 127.0.0.0/8. The first cluster of a fleet has the address
+// 127.16.0.1.
+func loopbackIPOf(clusterIndex int) string {
+	n := 16<<16 + clusterIndex + 1
 	return fmt.Sprintf("127.%d.%d.%d", n>>16, n>>8&255, n&255)
 }
 

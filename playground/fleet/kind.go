@@ -40,8 +40,8 @@ func (k *kind) apiVersion() string {
 	return schema.GroupVersion{Group: k.group, Version: k.version}.String()
 }
 
-// name returns the name of the resource in counters and messages.
-func (k *kind) name() string {
+// groupResource returns the name of the resource in counters and messages.
+func (k *kind) groupResource() string {
 	return schema.GroupResource{Group: k.group, Resource: k.plural}.String()
 }
 
@@ -125,8 +125,8 @@ func readDefinition(text []byte) *definition {
 	return d
 }
 
-// areNamesAccepted reports whether the accepted names in the status equal the names in the spec.
-func (d *definition) areNamesAccepted() bool {
+// isEstablishedWithSpecNames reports whether the accepted names in the status equal the names in the spec.
+func (d *definition) isEstablishedWithSpecNames() bool {
 	names := &d.crd.Status.AcceptedNames
 	return d.established && names.Plural == d.crd.Spec.Names.Plural && names.Kind == d.crd.Spec.Names.Kind &&
 		slices.Equal(names.ShortNames, d.crd.Spec.Names.ShortNames) &&

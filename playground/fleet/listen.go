@@ -72,12 +72,12 @@ func (f *Fleet) listen() error {
 	if _, n.port, err = net.SplitHostPort(l.Addr().String()); err != nil {
 		return fmt.Errorf("opening a port for the fleet: %w", err)
 	}
-	n.serve(&clusterListener{Listener: l, fleet: f})
+	n.startServing(&clusterListener{Listener: l, fleet: f})
 	return nil
 }
 
-// serve accepts connections until the listener is closed.
-func (n *network) serve(l net.Listener) {
+// startServing accepts connections until the listener is closed.
+func (n *network) startServing(l net.Listener) {
 	n.serving.Go(func() { _ = n.server.ServeTLS(l, "", "") }) // returns when the listener is closed
 }
 
@@ -113,7 +113,7 @@ func (p *ownPort) listen() error {
 		return err
 	}
 	p.open, p.address = l, l.Addr().String()
-	p.fleet.network.serve(&clusterListener{Listener: l, fleet: p.fleet, cluster: p.cluster})
+	p.fleet.network.startServing(&clusterListener{Listener: l, fleet: p.fleet, cluster: p.cluster})
 	return nil
 }
 
@@ -332,8 +332,8 @@ func (c *Cluster) Connections() int {
 	return len(c.connected)
 }
 
-// Cut closes all connections to the cluster.
-func (c *Cluster) Cut() {
+// CloseConnections closes all connections to the cluster.
+func (c *Cluster) CloseConnections() {
 	c.mu.Lock()
 	all := slices.Clone(c.connected)
 	c.mu.Unlock()

@@ -260,8 +260,8 @@ func continueKey(o *object) string {
 }
 
 // appendList appends the JSON of a page.
-func (c *Cluster) appendList(dst []byte, k *kind, l list, metadata bool) []byte {
-	if metadata {
+func (c *Cluster) appendList(dst []byte, k *kind, l list, metadataOnly bool) []byte {
+	if metadataOnly {
 		dst = append(dst, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`...)
 	} else {
 		dst = fmt.Appendf(dst, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"`, k.listKind, k.apiVersion())
@@ -273,7 +273,7 @@ func (c *Cluster) appendList(dst []byte, k *kind, l list, metadata bool) []byte 
 			dst = strconv.AppendInt(append(dst, `,"remainingItemCount":`...), int64(l.remaining), 10)
 		}
 	}
-	if l.next == "" && k.custom && !metadata {
+	if l.next == "" && k.custom && !metadataOnly {
 		dst = append(dst, `,"continue":""`...) // as the handler of custom resources does
 	}
 	dst = append(dst, `},"items":[`...)
@@ -282,7 +282,7 @@ func (c *Cluster) appendList(dst []byte, k *kind, l list, metadata bool) []byte 
 			dst = append(dst, ',')
 		}
 		switch {
-		case metadata:
+		case metadataOnly:
 			dst = c.appendMetadata(dst, o)
 		case k.custom:
 			dst = c.appendObject(dst, o)
@@ -313,7 +313,7 @@ func (c *Cluster) serveDeleteCollection(w http.ResponseWriter, r *http.Request, 
 		one := &request{kind: k, namespace: o.body.namespace, name: o.body.name, method: http.MethodDelete,
 			contentType: contentType, agent: agentOf(r.UserAgent()), body: body,
 			uri: k.path(o.body.namespace, o.body.name, "") + "?" + r.URL.RawQuery}
-		answer, err := c.writeLocked(r.Context(), one)
+		answer, err := c.executeLocked(r.Context(), one)
 		if err == nil && answer.object != nil && answer.object.body.kind != "Status" {
 			l.objects[i] = answer.object
 		}

@@ -30,13 +30,13 @@ func (r *reply) editStatus(change func(*metav1.Status)) {
 
 func forbiddenReply(k *kind, name, why string) *reply {
 	return failureReply(metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
-		Message: fmt.Sprintf("%s %q is forbidden: %s", k.name(), name, why),
+		Message: fmt.Sprintf("%s %q is forbidden: %s", k.groupResource(), name, why),
 		Details: &metav1.StatusDetails{Name: name, Group: k.group, Kind: k.plural}})
 }
 
 func notFound(k *kind, name string) *reply {
 	return failureReply(metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-		Message: fmt.Sprintf("%s %q not found", k.name(), name),
+		Message: fmt.Sprintf("%s %q not found", k.groupResource(), name),
 		Details: &metav1.StatusDetails{Name: name, Group: k.group, Kind: k.plural}})
 }
 

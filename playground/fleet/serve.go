@@ -70,7 +70,7 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p, ok := parsePath(r.URL.Path)
 	if !ok {
-		c.servePlain(w, r)
+		c.serveNonResource(w, r)
 		return
 	}
 	k := c.kindOf(p.key)
@@ -117,8 +117,8 @@ func (c *Cluster) authenticated(r *http.Request) bool {
 	return ok && got == c.token()
 }
 
-// servePlain answers requests for paths that are not resources.
-func (c *Cluster) servePlain(w http.ResponseWriter, r *http.Request) {
+// serveNonResource answers requests for paths that are not resources.
+func (c *Cluster) serveNonResource(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	switch path {
 	case "/healthz", "/readyz", "/livez":
@@ -144,7 +144,7 @@ func (c *Cluster) servePlain(w http.ResponseWriter, r *http.Request) {
 	aggregated := (path == "/api" || path == "/apis") &&
 		strings.Contains(r.Header.Get("Accept"), "as=APIGroupDiscoveryList") &&
 		strings.Contains(r.Header.Get("Accept"), "v=v2;")
-	d := c.document(path, aggregated)
+	d := c.discoveryDocument(path, aggregated)
 	if d == nil {
 		c.fleet.notServed(w, groupIn(path))
 		return
@@ -183,19 +183,19 @@ func (c *Cluster) serveResource(w http.ResponseWriter, r *http.Request, k *kind,
 	collection := p.name == ""
 	switch {
 	case r.Method == http.MethodGet && collection && isWatch(r):
-		c.count("watch", k.name())
+		c.count("watch", k.groupResource())
 		c.serveWatch(w, r, k, p)
 		return
 	case r.Method == http.MethodGet && collection:
-		c.count("list", k.name())
+		c.count("list", k.groupResource())
 		c.serveList(w, r, k, p)
 		return
 	case r.Method == http.MethodGet && p.subresource != "scale":
-		c.count("get", k.name())
+		c.count("get", k.groupResource())
 		c.writeReply(w, c.get(r.Context(), k, p), r.Header.Get("Accept"))
 		return
 	case r.Method == http.MethodDelete && collection:
-		c.count("deletecollection", k.name())
+		c.count("deletecollection", k.groupResource())
 		c.serveDeleteCollection(w, r, k, p)
 		return
 	}
@@ -206,7 +206,7 @@ func (c *Cluster) serveResource(w http.ResponseWriter, r *http.Request, k *kind,
 		return
 	}
 	contentType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	c.count(verbOf(r.Method, contentType), k.name())
+	c.count(verbOf(r.Method, contentType), k.groupResource())
 	answer, err := c.handle(r.Context(), &request{kind: k, namespace: p.namespace, name: p.name,
 		subresource: p.subresource, method: r.Method, uri: r.URL.RequestURI(),
 		contentType: contentType, agent: agentOf(r.UserAgent()), body: body})
@@ -273,11 +273,11 @@ func (c *Cluster) handle(ctx context.Context, r *request) (*reply, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.writeLocked(ctx, r)
+	return c.executeLocked(ctx, r)
 }
 
-// sendRequest runs a request without the network, credentials, faults and counters.
-func (c *Cluster) sendRequest(ctx context.Context, method, uri, contentType, agent string, body []byte) (*reply,
+// handleInProcess runs a request without the network, credentials, faults and counters.
+func (c *Cluster) handleInProcess(ctx context.Context, method, uri, contentType, agent string, body []byte) (*reply,
 	error) {
 	path, _, _ := strings.Cut(uri, "?")
 	p, ok := parsePath(path)

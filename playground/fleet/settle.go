@@ -46,9 +46,9 @@ const (
 	finalizerInstances  = "customresourcecleanup.apiextensions.k8s.io"
 )
 
-// readNeeds sets the field needs of a body: the tasks that the simulated controllers have to do for the object. The
-// parameter text is the JSON of the object, with tokens in place of the values of its cluster.
-func (f *Fleet) readNeeds(v *body, text []byte) {
+// setControllerTasks sets the field needs of a body: the tasks that the simulated controllers have to do for the
+// object. The parameter text is the JSON of the object, with tokens in place of the values of its cluster.
+func (f *Fleet) setControllerTasks(v *body, text []byte) {
 	group, _, _ := strings.Cut(v.apiVersion, "/")
 	if group == v.apiVersion {
 		group = ""
@@ -69,19 +69,19 @@ func (f *Fleet) readNeeds(v *body, text []byte) {
 		}
 		return
 	}
-	if patch := settledStatus(group, v, text); patch != nil {
+	if patch := settledStatusPatch(group, v, text); patch != nil {
 		v.needs |= needStatus
 		v.status = patch
 	}
 	for i := range f.options.Operators {
 		if o := &f.options.Operators[i]; o.Kind == (schema.GroupKind{Group: group, Kind: v.kind}) &&
-			!hasState(text, o.state()) {
+			!hasState(text, o.targetState()) {
 			v.needs |= needOperate
 		}
 	}
 }
 
-func (o *Operator) state() string {
+func (o *Operator) targetState() string {
 	if o.State == "" {
 		return "Ready"
 	}
@@ -210,21 +210,21 @@ func (c *Cluster) runDueTasks() {
 func (c *Cluster) doTaskLocked(what needs, o *object) {
 	switch what {
 	case needStatus:
-		c.controlLocked(o, http.MethodPatch, "status", statusAgent(o.body), o.body.status)
+		c.writeAsControllerLocked(o, http.MethodPatch, "status", statusAgent(o.body), o.body.status)
 	case needOwners:
-		c.checkOwnersLocked(o)
+		c.deleteIfOwnerlessLocked(o)
 	case needOperate:
 		c.operateLocked(o)
 	case needEnd:
 		switch {
 		case o.resource == c.fleet.namespaceResource:
-			c.endNamespaceLocked(o)
+			c.continueNamespaceDeletionLocked(o)
 		case slices.Contains(o.body.finalizers, finalizerInstances):
-			c.endDefinitionLocked(o)
+			c.continueDefinitionDeletionLocked(o)
 		case slices.Contains(o.body.finalizers, finalizerForeground):
-			c.endForegroundLocked(o)
+			c.continueForegroundDeletionLocked(o)
 		case slices.Contains(o.body.finalizers, finalizerOrphan):
-			c.orphanLocked(o)
+			c.orphanDependentsLocked(o)
 		case o.body.kind == "Pod":
 			c.removeLocked(o)
 		}
@@ -239,8 +239,9 @@ func statusAgent(v *body) string {
 	return "kube-controller-manager"
 }
 
-// controlLocked sends a merge patch or a DELETE in the name of a controller. A refused request is not repeated.
-func (c *Cluster) controlLocked(o *object, method, subresource, agent string, body []byte) {
+// writeAsControllerLocked sends a merge patch or a DELETE in the name of a controller. A refused request is not
+// repeated.
+func (c *Cluster) writeAsControllerLocked(o *object, method, subresource, agent string, body []byte) {
 	k := c.kindFor(o.body)
 	if k == nil {
 		if method == http.MethodDelete {
@@ -258,7 +259,7 @@ func (c *Cluster) controlLocked(o *object, method, subresource, agent string, bo
 	r := &request{kind: k, namespace: o.body.namespace, name: o.body.name, subresource: subresource, method: method,
 		contentType: contentType, agent: agent, body: body,
 		uri: k.path(o.body.namespace, o.body.name, subresource)}
-	_, _ = c.writeLocked(c.fleet.life, r) // no client receives the answer
+	_, _ = c.executeLocked(c.fleet.life, r) // no client receives the answer
 }
 
 var inBackground = []byte(`{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`)
@@ -266,7 +267,7 @@ var inBackground = []byte(`{"apiVersion":"v1","kind":"DeleteOptions","propagatio
 // deleteLocked deletes an object, unless the object is already being deleted.
 func (c *Cluster) deleteLocked(o *object) {
 	if o.body.deleting < 0 {
-		c.controlLocked(o, http.MethodDelete, "", "kube-controller-manager", inBackground)
+		c.writeAsControllerLocked(o, http.MethodDelete, "", "kube-controller-manager", inBackground)
 	}
 }
 
@@ -282,7 +283,7 @@ func (c *Cluster) dropFinalizerLocked(o *object, name string) {
 func (c *Cluster) patchLocked(o *object, subresource string, patch any) {
 	data, err := json.Marshal(patch)
 	if err == nil {
-		c.controlLocked(o, http.MethodPatch, subresource, "kube-controller-manager", data)
+		c.writeAsControllerLocked(o, http.MethodPatch, subresource, "kube-controller-manager", data)
 	}
 }
 
@@ -298,8 +299,8 @@ func (c *Cluster) dependentsLocked(o *object) []*object {
 	return all
 }
 
-// checkOwnersLocked deletes an object if none of its owners exists.
-func (c *Cluster) checkOwnersLocked(o *object) {
+// deleteIfOwnerlessLocked deletes an object if none of its owners exists.
+func (c *Cluster) deleteIfOwnerlessLocked(o *object) {
 	wanted := map[string]bool{}
 	for i := range o.body.owners {
 		wanted[o.ownerUID(&o.body.owners[i])] = true
@@ -312,9 +313,9 @@ func (c *Cluster) checkOwnersLocked(o *object) {
 	c.deleteLocked(o)
 }
 
-// endForegroundLocked deletes the dependents of an object. When no dependent is left, endForegroundLocked deletes the
-// object.
-func (c *Cluster) endForegroundLocked(o *object) {
+// continueForegroundDeletionLocked deletes the dependents of an object. When no dependent is left,
+// continueForegroundDeletionLocked deletes the object.
+func (c *Cluster) continueForegroundDeletionLocked(o *object) {
 	dependents := c.dependentsLocked(o)
 	if len(dependents) == 0 {
 		c.dropFinalizerLocked(o, finalizerForeground)
@@ -325,8 +326,8 @@ func (c *Cluster) endForegroundLocked(o *object) {
 	}
 }
 
-// orphanLocked removes o from the ownerReferences of its dependents, and then removes the finalizer from o.
-func (c *Cluster) orphanLocked(o *object) {
+// orphanDependentsLocked removes o from the ownerReferences of its dependents, and then removes the finalizer from o.
+func (c *Cluster) orphanDependentsLocked(o *object) {
 	uid := c.uid(o)
 	for _, d := range c.dependentsLocked(o) {
 		var full struct {
@@ -345,9 +346,9 @@ func (c *Cluster) orphanLocked(o *object) {
 	}
 }
 
-// endDefinitionLocked deletes the custom resources of a definition. When no custom resource is left,
-// endDefinitionLocked deletes the definition.
-func (c *Cluster) endDefinitionLocked(o *object) {
+// continueDefinitionDeletionLocked deletes the custom resources of a definition. When no custom resource is left,
+// continueDefinitionDeletionLocked deletes the definition.
+func (c *Cluster) continueDefinitionDeletionLocked(o *object) {
 	names := o.body.definition.crd.Spec
 	resource := c.fleet.resources.idOf(schema.GroupResource{Group: names.Group, Resource: names.Names.Plural})
 	for _, one := range slices.Clone(c.rangeLocked(resource, "")) {
@@ -358,9 +359,10 @@ func (c *Cluster) endDefinitionLocked(o *object) {
 	}
 }
 
-// endNamespaceLocked deletes the objects in a namespace. When no object is left, endNamespaceLocked deletes the
-// namespace. As long as objects are left, the status of the namespace lists them.
-func (c *Cluster) endNamespaceLocked(o *object) {
+// continueNamespaceDeletionLocked deletes the objects in a namespace. When no object is left,
+// continueNamespaceDeletionLocked deletes the namespace. As long as objects are left, the status of the namespace lists
+// them.
+func (c *Cluster) continueNamespaceDeletionLocked(o *object) {
 	inside := func() (all []*object) {
 		for _, one := range c.objects {
 			if one.body.namespace == o.body.name {
@@ -442,19 +444,19 @@ func (c *Cluster) operateLocked(o *object) {
 
 // setStateLocked sets status.state of a custom resource.
 func (c *Cluster) setStateLocked(o *object, operator *Operator) {
-	state := operator.state()
+	state := operator.targetState()
 	if other, found := c.operates[operator.Kind]; found {
 		state = other
 	}
 	data, err := json.Marshal(map[string]any{"status": map[string]any{"state": state}})
 	if err == nil {
-		c.controlLocked(o, http.MethodPatch, "status", "operator", data)
+		c.writeAsControllerLocked(o, http.MethodPatch, "status", "operator", data)
 	}
 }
 
-// Operate makes the simulated operator of a kind set another state from now on, and at once for the custom resources
-// that exist. If the parameter state is empty, the operator sets the state in Operator.State again.
-func (c *Cluster) Operate(kind schema.GroupKind, state string) {
+// SetOperatorState makes the simulated operator of a kind set another state from now on, and at once for the custom
+// resources that exist. If the parameter state is empty, the operator sets the state in Operator.State again.
+func (c *Cluster) SetOperatorState(kind schema.GroupKind, state string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.operates == nil {
@@ -510,9 +512,9 @@ func (a *agenda) add(c *Cluster, at time.Time) {
 	}
 }
 
-// nextDue removes and returns a cluster that has a due task. If no cluster has a due task, nextDue returns nil and the
+// popDue removes and returns a cluster that has a due task. If no cluster has a due task, popDue returns nil and the
 // time until the next task.
-func (a *agenda) nextDue(now time.Time) (*Cluster, time.Duration) {
+func (a *agenda) popDue(now time.Time) (*Cluster, time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.entries) == 0 {
@@ -530,7 +532,7 @@ func (f *Fleet) runTasks() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for f.life.Err() == nil {
-		c, wait := f.agenda.nextDue(f.now())
+		c, wait := f.agenda.popDue(f.now())
 		if c != nil {
 			c.runDueTasks()
 			continue
@@ -544,8 +546,8 @@ func (f *Fleet) runTasks() {
 	}
 }
 
-// dropOldLogs drops the log of every cluster that had no change for the time logRetention.
-func (f *Fleet) dropOldLogs() {
+// dropOldLogsPeriodically drops the log of every cluster that had no change for the time logRetention.
+func (f *Fleet) dropOldLogsPeriodically() {
 	ticker := time.NewTicker(logRetention / 10)
 	defer ticker.Stop()
 	for {

@@ -11,10 +11,10 @@ func newCondition(kind, status, reason, message string) map[string]any {
 		"lastTransitionTime": nowToken}
 }
 
-// settledStatus returns a merge patch with the final status of an object, which the controllers of a real cluster would
-// set in the end. settledStatus returns nil if the object already has the final status. The parameter text and the
-// returned patch contain tokens in place of the values of the cluster, such as times.
-func settledStatus(group string, v *body, text []byte) []byte {
+// settledStatusPatch returns a merge patch with the final status of an object, which the controllers of a real cluster
+// would set in the end. settledStatusPatch returns nil if the object already has the final status. The parameter text
+// and the returned patch contain tokens in place of the values of the cluster, such as times.
+func settledStatusPatch(group string, v *body, text []byte) []byte {
 	make := statuses[group+"/"+v.kind]
 	if make == nil {
 		return nil
@@ -89,7 +89,7 @@ var statuses = map[string]func(v *body, spec map[string]any) map[string]any{
 	"/Pod":                              podStatus,
 	"/PersistentVolumeClaim":            claimStatus,
 	"policy/PodDisruptionBudget":        budgetStatus,
-	"apiregistration.k8s.io/APIService": serviceStatus,
+	"apiregistration.k8s.io/APIService": apiServiceStatus,
 	"apiextensions.k8s.io/CustomResourceDefinition": definitionStatus,
 }
 
@@ -177,7 +177,7 @@ func budgetStatus(v *body, _ map[string]any) map[string]any {
 		"disruptionsAllowed": 1, "expectedPods": 1}
 }
 
-func serviceStatus(_ *body, spec map[string]any) map[string]any {
+func apiServiceStatus(_ *body, spec map[string]any) map[string]any {
 	if spec["service"] == nil {
 		return map[string]any{"conditions": []any{newCondition("Available", "True", "Local",
 			"Local APIServices are always available")}}
@@ -186,7 +186,7 @@ func serviceStatus(_ *body, spec map[string]any) map[string]any {
 }
 
 func definitionStatus(v *body, spec map[string]any) map[string]any {
-	if v.definition == nil || v.definition.areNamesAccepted() {
+	if v.definition == nil || v.definition.isEstablishedWithSpecNames() {
 		return nil
 	}
 	return map[string]any{"acceptedNames": spec["names"], "conditions": []any{

@@ -100,7 +100,7 @@ func (c *Cluster) putLocked(resource resourceID, before *object, made *shape, fr
 		}
 		c.objects = slices.Insert(c.objects, i, o)
 	}
-	c.changedLocked(before, o)
+	c.recordChangeLocked(before, o)
 	return o
 }
 
@@ -112,14 +112,14 @@ func (c *Cluster) removeLocked(o *object) {
 	}
 	c.version++
 	c.objects = slices.Delete(c.objects, i, i+1)
-	c.changedLocked(o, nil)
+	c.recordChangeLocked(o, nil)
 }
 
-// changedLocked appends a change to the log, and notifies watches, controllers and Options.Changed.
-func (c *Cluster) changedLocked(before, after *object) {
+// recordChangeLocked appends a change to the log, and notifies watches, controllers and Options.Changed.
+func (c *Cluster) recordChangeLocked(before, after *object) {
 	if len(c.log) >= c.fleet.options.History {
 		keep := c.fleet.options.History * 3 / 4
-		c.trimLocked(len(c.log) - keep)
+		c.dropOldestEventsLocked(len(c.log) - keep)
 	}
 	c.log = append(c.log, event{before, after, c.version})
 	c.logged = c.fleet.now()
@@ -141,8 +141,8 @@ func (c *Cluster) changedLocked(before, after *object) {
 	}
 }
 
-// trimLocked removes the oldest n events from the log.
-func (c *Cluster) trimLocked(n int) {
+// dropOldestEventsLocked removes the oldest n events from the log.
+func (c *Cluster) dropOldestEventsLocked(n int) {
 	if n <= 0 {
 		return
 	}

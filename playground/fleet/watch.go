@@ -68,7 +68,7 @@ func (v *watcher) sendInitial(ctx context.Context, query url.Values) bool {
 		forgotten, now := v.forgotten, v.version
 		v.mu.Unlock()
 		if v.at < forgotten {
-			return v.tooOld(forgotten)
+			return v.sendExpiredError(forgotten)
 		}
 		v.at = min(v.at, now)
 		return true
@@ -82,7 +82,7 @@ func (v *watcher) sendInitial(ctx context.Context, query url.Values) bool {
 	}
 	v.mu.Unlock()
 	if initial {
-		v.bookmark(`,"annotations":{"k8s.io/initial-events-end":"true"}`)
+		v.appendBookmark(`,"annotations":{"k8s.io/initial-events-end":"true"}`)
 	}
 	return v.flushEvents()
 }
@@ -97,12 +97,12 @@ func (v *watcher) run(ctx context.Context) {
 		if v.at < v.forgotten {
 			forgotten := v.forgotten
 			v.mu.Unlock()
-			v.tooOld(forgotten)
+			v.sendExpiredError(forgotten)
 			return
 		}
 		from := sort.Search(len(v.log), func(i int) bool { return v.log[i].version > v.at })
 		for i := from; i < len(v.log); i++ {
-			v.reportChange(ctx, &v.log[i])
+			v.appendChangeEvent(ctx, &v.log[i])
 			v.at = v.log[i].version
 		}
 		if v.changed == nil {
@@ -117,12 +117,12 @@ func (v *watcher) run(ctx context.Context) {
 		case <-changed:
 		case <-pause.C:
 			if v.bookmarks {
-				v.bookmark("")
+				v.appendBookmark("")
 			}
 			pause.Reset(period)
 		case <-ctx.Done():
 			if v.bookmarks && ctx.Err() == context.DeadlineExceeded {
-				v.bookmark("")
+				v.appendBookmark("")
 				v.flushEvents()
 			}
 			return
@@ -130,9 +130,9 @@ func (v *watcher) run(ctx context.Context) {
 	}
 }
 
-// reportChange appends an event with the type that the selection requires. The type of the event is ADDED for an object
-// that begins to match, and DELETED for an object that no longer matches.
-func (v *watcher) reportChange(ctx context.Context, e *event) {
+// appendChangeEvent appends an event with the type that the selection requires. The type of the event is ADDED for an
+// object that begins to match, and DELETED for an object that no longer matches.
+func (v *watcher) appendChangeEvent(ctx context.Context, e *event) {
 	before, after := v.matches(v.Cluster, e.before), v.matches(v.Cluster, e.after)
 	switch {
 	case before && after:
@@ -161,18 +161,18 @@ func (v *watcher) appendEvent(ctx context.Context, what string, o *object) {
 	v.buffer = append(v.buffer, '}', '\n')
 }
 
-// bookmark appends a bookmark with the present version of the watch.
-func (v *watcher) bookmark(annotations string) {
+// appendBookmark appends a bookmark with the present version of the watch.
+func (v *watcher) appendBookmark(annotationsJSON string) {
 	kind, apiVersion := v.kind.kind, v.kind.apiVersion()
 	if v.metadata {
 		kind, apiVersion = "PartialObjectMetadata", "meta.k8s.io/v1"
 	}
 	v.buffer = fmt.Appendf(v.buffer,
-		`{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","creationTimestamp":null%s}}}`+"\n", kind, apiVersion, v.at, annotations)
+		`{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","creationTimestamp":null%s}}}`+"\n", kind, apiVersion, v.at, annotationsJSON)
 }
 
-// tooOld ends the watch with an error event.
-func (v *watcher) tooOld(forgotten uint32) bool {
+// sendExpiredError ends the watch with an error event.
+func (v *watcher) sendExpiredError(forgotten uint32) bool {
 	status, err := json.Marshal(expiredStatus(fmt.Sprintf("too old resource version: %d (%d)", v.at, forgotten)))
 	if err == nil {
 		v.buffer = fmt.Appendf(v.buffer, `{"type":"ERROR","object":%s}`+"\n", status)

@@ -72,11 +72,11 @@ func (s *sources) valuesFor(made *shape) *values {
 	return v
 }
 
-// timeIndex returns the index of a time in the field times, or -1. varIndex returns the index of a string in the field
+// timeIndex returns the index of a time in the field times, or -1. ensureVar returns the index of a string in the field
 // vars, and appends the string if the field does not contain it.
 func (s *sources) timeIndex(at uint32) int { return slices.Index(s.times, at) }
 
-func (s *sources) varIndex(value string) int { return indexOrAddString(&s.vars, value) }
+func (s *sources) ensureVar(value string) (index int) { return indexOrAddString(&s.vars, value) }
 
 func indexOrAddString(list *[]string, value string) int {
 	if i := slices.Index(*list, value); i >= 0 {
@@ -86,9 +86,9 @@ func indexOrAddString(list *[]string, value string) int {
 	return len(*list) - 1
 }
 
-// sourcesOf returns the values that an object has before a request: its times, UID, resourceVersion and other strings.
-// The parameter live is nil if the object does not exist.
-func (c *Cluster) sourcesOf(live *object) *sources {
+// clusterValuesBefore returns the values that an object has before a request: its times, UID, resourceVersion and other
+// strings. The parameter live is nil if the object does not exist.
+func (c *Cluster) clusterValuesBefore(live *object) *sources {
 	s := &sources{now: uint32(c.fleet.now().Unix()), vars: []string{""}} //nolint:gosec // until 2106
 	if live == nil {
 		return s
@@ -100,7 +100,7 @@ func (c *Cluster) sourcesOf(live *object) *sources {
 	s.tie = len(s.times) > 0 && s.times[len(s.times)-1] == s.now
 	s.version = strconv.FormatUint(uint64(live.version), 10)
 	for _, v := range live.values.vars {
-		s.varIndex(v)
+		s.ensureVar(v)
 	}
 	return s
 }
@@ -116,7 +116,7 @@ func (s *sources) equalityPattern(live *object) string {
 		b = append(b, byte(s.timeIndex(at))) //nolint:gosec // an object has few
 	}
 	for _, v := range live.values.vars {
-		b = append(b, byte(s.varIndex(v))) //nolint:gosec // an object has few
+		b = append(b, byte(s.ensureVar(v))) //nolint:gosec // an object has few
 	}
 	if s.tie {
 		b = append(b, '=')
@@ -124,16 +124,16 @@ func (s *sources) equalityPattern(live *object) string {
 	return string(b)
 }
 
-// appendTokens appends the JSON of an object, with tokens in place of the values of its cluster. The handlers of the
+// appendTokenized appends the JSON of an object, with tokens in place of the values of its cluster. The handlers of the
 // API server receive objects with tokens, so that their results are valid for all clusters.
-func (s *sources) appendTokens(dst []byte, o *object) []byte {
+func (s *sources) appendTokenized(dst []byte, o *object) []byte {
 	v, from := o.body, 0
 	for _, g := range v.gaps {
 		dst = append(dst, v.text[from:g.at]...)
 		from = g.at
 		switch g.kind {
 		case gapVar:
-			dst = append(dst, varTokenOf(s.varIndex(o.values.vars[g.index]))...)
+			dst = append(dst, varTokenOf(s.ensureVar(o.values.vars[g.index]))...)
 		case gapTime:
 			dst = append(dst, timeTokenOf(s.timeIndex(o.values.times[g.index]))...)
 		case gapUID:
@@ -194,8 +194,8 @@ func (m *memo) addLocked(key memoKey, o *outcome) {
 	m.young[key] = o
 }
 
-// writeLocked runs a request that reads or writes one object, and returns the answer.
-func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
+// executeLocked runs a request that reads or writes one object, and returns the answer.
+func (c *Cluster) executeLocked(ctx context.Context, r *request) (*reply, error) {
 	var live *object
 	if r.name != "" {
 		live = c.findLocked(r.kind.resource, r.namespace, r.name)
@@ -203,7 +203,7 @@ func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
 	if refusal := c.admitLocked(r, live); refusal != nil {
 		return refusal, nil
 	}
-	from := c.sourcesOf(live)
+	from := c.clusterValuesBefore(live)
 	body := c.tokenize(r, live, from)
 	o, err := c.outcomeOf(ctx, r, live, from, body)
 	for err == nil && r.name == "" && o.stored != nil && c.findLocked(r.kind.resource, o.stored.body.namespace,
@@ -235,7 +235,7 @@ func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from 
 	}
 	t := &transaction{resource: r.kind.storage, version: versionBefore}
 	if live != nil {
-		t.object = from.appendTokens(nil, live)
+		t.object = from.appendTokenized(nil, live)
 	}
 	header := http.Header{"Accept": {"application/json"}, "User-Agent": {r.agent}}
 	if r.contentType != "" {
@@ -301,7 +301,7 @@ func (c *Cluster) commitLocked(r *request, live *object, from *sources, o *outco
 	answer := &reply{code: o.code, object: now, header: o.header, warnings: o.warnings}
 	switch {
 	case o.raw != nil || o.code >= http.StatusMultipleChoices:
-		answer.object, answer.raw = nil, from.replace(o.raw)
+		answer.object, answer.raw = nil, from.replaceTokens(o.raw)
 	case o.response != nil:
 		shown := &object{body: o.response.body, values: from.valuesFor(o.response),
 			resource: r.kind.resource, version: c.version}
@@ -313,8 +313,8 @@ func (c *Cluster) commitLocked(r *request, live *object, from *sources, o *outco
 	return answer
 }
 
-// replace replaces the tokens of a text, such as a message, by values.
-func (s *sources) replace(data []byte) []byte {
+// replaceTokens replaces the tokens of a text, such as a message, by values.
+func (s *sources) replaceTokens(data []byte) []byte {
 	if bytes.Contains(data, []byte(varToken)) {
 		for i, value := range s.vars {
 			data = bytes.ReplaceAll(data, []byte(varTokenOf(i)), []byte(value))
@@ -344,7 +344,7 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 	}
 	if bytes.Contains(body, []byte("resourceVersion")) || bytes.Contains(body, []byte(`"creationTimestamp":"`)) ||
 		r.contentType == string(types.JSONPatchType) {
-		body = alignVersions(body, live, from)
+		body = tokenizeVersionsAndTimes(body, live, from)
 	}
 	body = c.fleet.tokenizeStrings(body, from)
 	// A client that has read an object may send its managedFields back, whose keys for owner references contain UIDs.
@@ -398,7 +398,7 @@ func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
 			out = make([]byte, 0, len(body)+64)
 		}
 		out = append(append(out, body[done:at]...), '"')
-		out = append(append(out, varTokenOf(from.varIndex(value))...), '"')
+		out = append(append(out, varTokenOf(from.ensureVar(value))...), '"')
 		done = end
 	}
 	if out == nil {
@@ -407,24 +407,25 @@ func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
 	return append(out, body[done:]...)
 }
 
-// alignVersions changes the body of a request so that it is the same for all clusters. alignVersions replaces the
-// resourceVersion by versionBefore if the version is the present one, and by versionOther if not. If the object
-// contains a time that is also in the request, alignVersions replaces the time by its token.
-func alignVersions(body []byte, live *object, from *sources) []byte {
+// tokenizeVersionsAndTimes changes the body of a request so that it is the same for all clusters.
+// tokenizeVersionsAndTimes replaces the resourceVersion by versionBefore if the version is the present one, and by
+// versionOther if not. If the object contains a time that is also in the request, tokenizeVersionsAndTimes replaces the
+// time by its token.
+func tokenizeVersionsAndTimes(body []byte, live *object, from *sources) []byte {
 	var content any
 	if utiljson.Unmarshal(body, &content) != nil {
 		return body
 	}
 	switch content := content.(type) {
 	case map[string]any:
-		alignObject(content, live, from)
+		tokenizeObjectMetadata(content, live, from)
 	case []any: // a JSON patch
 		for _, one := range content {
 			op, _ := one.(map[string]any)
 			value, isString := op["value"].(string)
 			switch path := op["path"]; {
 			case isString && path == "/metadata/resourceVersion":
-				op["value"] = alignVersion(value, live, from)
+				op["value"] = tokenizeVersion(value, live, from)
 			case isString && path == "/metadata/uid" && value == from.vars[0] && live != nil:
 				op["value"] = varTokenOf(0)
 			}
@@ -437,29 +438,29 @@ func alignVersions(body []byte, live *object, from *sources) []byte {
 	return data
 }
 
-// alignObject replaces the resourceVersion and the times in one object, or in the options of a deletion, by the same
-// constants and tokens for all clusters.
-func alignObject(content map[string]any, live *object, from *sources) {
+// tokenizeObjectMetadata replaces the resourceVersion and the times in one object, or in the options of a deletion, by
+// the same constants and tokens for all clusters.
+func tokenizeObjectMetadata(content map[string]any, live *object, from *sources) {
 	for _, place := range []string{"metadata", "preconditions"} {
 		m, ok := content[place].(map[string]any)
 		if !ok {
 			continue
 		}
 		if version, ok := m["resourceVersion"].(string); ok {
-			m["resourceVersion"] = alignVersion(version, live, from)
+			m["resourceVersion"] = tokenizeVersion(version, live, from)
 		}
-		alignTime(m, "creationTimestamp", from)
-		alignTime(m, "deletionTimestamp", from)
+		tokenizeTime(m, "creationTimestamp", from)
+		tokenizeTime(m, "deletionTimestamp", from)
 		fields, _ := m["managedFields"].([]any)
 		for _, one := range fields {
 			if entry, ok := one.(map[string]any); ok {
-				alignTime(entry, "time", from)
+				tokenizeTime(entry, "time", from)
 			}
 		}
 	}
 }
 
-func alignTime(m map[string]any, key string, from *sources) {
+func tokenizeTime(m map[string]any, key string, from *sources) {
 	text, ok := m[key].(string)
 	if !ok {
 		return
@@ -471,7 +472,7 @@ func alignTime(m map[string]any, key string, from *sources) {
 	}
 }
 
-func alignVersion(version string, live *object, from *sources) string {
+func tokenizeVersion(version string, live *object, from *sources) string {
 	switch {
 	case version == "" || version == "0" || live == nil:
 		return version

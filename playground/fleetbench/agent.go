@@ -165,7 +165,7 @@ func (a *agent) processChanges(heard []fleet.Change) {
 				c.Resource == deployments.GroupResource() && c.Name == agentName)
 	}
 	if setUp {
-		a.setUp()
+		a.reloadConfiguration()
 	}
 	if !a.running {
 		return
@@ -177,10 +177,10 @@ func (a *agent) processChanges(heard []fleet.Change) {
 	}
 }
 
-// setUp reads the certificate and the watch list from the cluster. A real agent mounts the certificate and watches the
-// watch list. The agent does not run if its certificate or its watch list is missing, or if its Deployment is not
-// available.
-func (a *agent) setUp() {
+// reloadConfiguration reads the certificate and the watch list from the cluster. A real agent mounts the certificate
+// and watches the watch list. The agent does not run if its certificate or its watch list is missing, or if its
+// Deployment is not available.
+func (a *agent) reloadConfiguration() {
 	get := func(resource schema.GroupVersionResource, name string) map[string]any {
 		u, err := a.cluster.Get(resource, v1beta2.RuntimeNamespace, name)
 		if err != nil || u == nil {
@@ -240,7 +240,7 @@ func (a *agent) useCertificate(secret map[string]any) {
 	a.hangUp()
 }
 
-// stop stops the agent. setUp can start it again.
+// stop stops the agent. reloadConfiguration can start it again.
 func (a *agent) stop() {
 	a.hangUp()
 	a.running, a.identity, a.tls, a.digest, a.sequence, a.instance = false, 0, nil, "", 0, ""
@@ -353,14 +353,14 @@ func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	}
 	a.failures = 0
 	if a.instance != "" && a.instance != got.instance {
-		a.queueRecentEvents()
+		a.requeueDeliveredEvents()
 	}
 	a.instance, a.answer = got.instance, got
 	return true
 }
 
-// queueRecentEvents queues recently delivered events again, because the process that received them may have ended.
-func (a *agent) queueRecentEvents() {
+// requeueDeliveredEvents queues recently delivered events again, because the process that received them may have ended.
+func (a *agent) requeueDeliveredEvents() {
 	for _, d := range a.delivered {
 		if time.Since(d.at) <= a.memory {
 			a.enqueueEvent(d.subject, d.name == "", d.deleted)

@@ -46,7 +46,7 @@ func startAgents(ctx context.Context, f *fleet.Fleet, c *changes, memory time.Du
 		a.all = append(a.all, &agent{agents: a, cluster: f.Cluster(i)})
 	}
 	for range posting {
-		a.group.Go(func() { a.post(ctx) })
+		a.group.Go(func() { a.runWorker(ctx) })
 	}
 	a.stop = c.onChange(func(change fleet.Change) { a.all[change.Cluster].receiveChange(change) })
 	return a
@@ -69,8 +69,8 @@ func (a *agents) listenerOf(i int) string {
 // connections returns the number of connections that the agents believe to be open.
 func (a *agents) connections() int { return int(a.open.Load()) }
 
-// countHeartbeatsAfter returns the number of agents whose last heartbeat was after the time since.
-func (a *agents) countHeartbeatsAfter(since time.Time) int {
+// countAgentsWithHeartbeatSince returns the number of agents whose last heartbeat was after the time since.
+func (a *agents) countAgentsWithHeartbeatSince(since time.Time) int {
 	n := 0
 	for _, one := range a.all {
 		if one.beaten.Load() >= since.UnixNano() {
@@ -107,8 +107,8 @@ func (a *agents) enqueue(one *agent) {
 	a.ready.Signal()
 }
 
-// post sends the due messages of the queued agents, one agent after the other, until the context ends.
-func (a *agents) post(ctx context.Context) {
+// runWorker sends the due messages of the queued agents, one agent after the other, until the context ends.
+func (a *agents) runWorker(ctx context.Context) {
 	for {
 		a.mu.Lock()
 		for len(a.work) == 0 && !a.ended {

@@ -25,9 +25,9 @@ const (
 	othersWrites     = "of the requests to other runtimes, writes"
 )
 
-// wayBack sets the channel back after a halt, and waits until all runtimes with the bad version have the former version
-// again. Requests to clusters with earlier faults are not counted, because the faults may be their cause.
-func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched map[int]bool) error {
+// measureRollback sets the channel back after a halt, and waits until all runtimes with the bad version have the former
+// version again. Requests to clusters with earlier faults are not counted, because the faults may be their cause.
+func (r *rig) measureRollback(ctx context.Context, s *Scenario, bad badVersion, touched map[int]bool) error {
 	m, version := r.modules[0], goodVersion
 	before, err := r.readCounters(ctx)
 	if err != nil {
@@ -36,9 +36,9 @@ func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched 
 	for i := range r.clusters {
 		r.fleet.Cluster(i).Mark()
 	}
-	stop := r.changes.listenApplied(func(i int) {
+	stop := r.changes.onDeploymentChange(func(i int) {
 		if bad.failing[i] && r.isApplied(i, m, version) {
-			r.fleet.Cluster(i).Operate(m.simulatedOperator().Kind, "")
+			r.fleet.Cluster(i).SetOperatorState(m.simulatedOperator().Kind, "")
 		}
 	})
 	defer stop()
@@ -48,7 +48,7 @@ func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched 
 	if err := m.moveChannel(ctx, r.plane.client, version); err != nil {
 		return err
 	}
-	name, err := r.rolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.TakingBack == bad.version })
+	name, err := r.waitForRolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.TakingBack == bad.version })
 	if err != nil {
 		return err
 	}
@@ -84,13 +84,13 @@ func (r *rig) wayBack(ctx context.Context, s *Scenario, bad badVersion, touched 
 	s.Values[backRuntimes], s.Values[backFailing] = n, float64(len(bad.failing))
 	s.Values[backWrites] = float64(sumOfWrites(countDifferences(before.requests, after.requests))) / n
 	s.Values[backStatusWrites] = float64(seen.stateOf(name).writes)
-	r.countBack(s, bad, touched)
-	return r.orderOfBack(ctx, s, m, name, bad)
+	r.recordRollbackRequests(s, bad, touched)
+	return r.recordEarlyRollbacks(ctx, s, m, name, bad)
 }
 
-// countBack counts the requests to the runtimes that were rolled back to the former version, and the requests to all
-// other runtimes.
-func (r *rig) countBack(s *Scenario, bad badVersion, touched map[int]bool) {
+// recordRollbackRequests counts the requests to the runtimes that were rolled back to the former version, and the
+// requests to all other runtimes.
+func (r *rig) recordRollbackRequests(s *Scenario, bad badVersion, touched map[int]bool) {
 	holders, others := map[string]int{}, map[string]int{}
 	for i := range r.clusters {
 		count := others
@@ -115,11 +115,11 @@ func (r *rig) countBack(s *Scenario, bad badVersion, touched map[int]bool) {
 	}
 }
 
-// orderOfBack counts the runtimes that were rolled back too early. A rollback must begin with the runtimes in which the
-// module failed. A runtime in which the module worked is too early if its rollback began before that of a failing
-// runtime. The runtimes of one group are admitted together and begin in any order. The first group may have room for
-// more than the failing runtimes, so orderOfBack subtracts this number of runtimes from the result.
-func (r *rig) orderOfBack(ctx context.Context, s *Scenario, m *module, name string, bad badVersion) error {
+// recordEarlyRollbacks counts the runtimes that were rolled back too early. A rollback must begin with the runtimes in
+// which the module failed. A runtime in which the module worked is too early if its rollback began before that of a
+// failing runtime. The runtimes of one group are admitted together and begin in any order. The first group may have
+// room for more than the failing runtimes, so recordEarlyRollbacks subtracts this number of runtimes from the result.
+func (r *rig) recordEarlyRollbacks(ctx context.Context, s *Scenario, m *module, name string, bad badVersion) error {
 	failing := map[string]bool{}
 	for i := range bad.failing {
 		failing[r.fleet.Cluster(i).Name()] = true

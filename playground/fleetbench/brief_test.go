@@ -107,7 +107,7 @@ func TestBrief(t *testing.T) {
 		Manager: filepath.Join(bin, program.Manager), Idle: time.Second, Edits: 10, Replicas: 1, Brief: true,
 		Keep: t.TempDir(),
 	}
-	list, err := o.validate()
+	list, err := o.completeAndValidate()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,9 +75,9 @@ func (c *changes) onChange(f func(fleet.Change)) (stop func()) {
 	}
 }
 
-// listenApplied calls f for each cluster in which a Deployment has changed. The Deployment is the last object of a
+// onDeploymentChange calls f for each cluster in which a Deployment has changed. The Deployment is the last object of a
 // module to be applied.
-func (c *changes) listenApplied(f func(i int)) (stop func()) {
+func (c *changes) onDeploymentChange(f func(i int)) (stop func()) {
 	return c.onChange(func(change fleet.Change) {
 		if change.Resource == deployments.GroupResource() {
 			f(change.Cluster)

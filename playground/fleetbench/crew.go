@@ -21,12 +21,12 @@ func (r *rig) startReplicas(ctx context.Context, names ...string) error {
 		}
 		r.crew = append(r.crew, m)
 	}
-	r.connectAgents()
+	r.useReplicaListeners()
 	return r.crew.waitUntilWorking(ctx, r.sharded())
 }
 
-// connectAgents makes the agents use the listeners of the present replicas.
-func (r *rig) connectAgents() {
+// useReplicaListeners makes the agents use the listeners of the present replicas.
+func (r *rig) useReplicaListeners() {
 	if r.agents == nil {
 		return
 	}
@@ -61,7 +61,7 @@ func (o *options) sharded() bool {
 // assigned to a replica. Without shards, it waits until one replica is the leader.
 func (c crew) waitUntilWorking(ctx context.Context, sharded bool) error {
 	for _, m := range c {
-		if err := m.ready(ctx); err != nil {
+		if err := m.waitUntilReady(ctx); err != nil {
 			return err
 		}
 	}

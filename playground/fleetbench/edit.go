@@ -26,7 +26,7 @@ func measureEdits(ctx context.Context, r *rig, s *Scenario) error {
 	for i := range before {
 		before[i] = r.fleet.Cluster(i).Counts()
 	}
-	quiet, err := r.editMany(ctx, "quiet", func() bool { return false })
+	quiet, err := r.enableExtraModules(ctx, "quiet", func() bool { return false })
 	if err != nil {
 		return err
 	}
@@ -47,14 +47,14 @@ func measureEdits(ctx context.Context, r *rig, s *Scenario) error {
 	s.Values[installRequests] = float64(sumOfCounts(sum)) / float64(n)
 	s.Values[installPatches] = float64(sumOfWrites(sum)) / float64(n)
 	s.Values[installModuleWrites] = float64(moduleWrites(sum)) / float64(n)
-	if err := r.takeBack(ctx, quiet); err != nil {
+	if err := r.disableExtraModule(ctx, quiet); err != nil {
 		return err
 	}
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
 	m := r.modules[len(r.modules)-1]
-	o, err := r.publishNext(ctx, m, "1.0.1", allClusters)
+	o, err := r.publishAndMoveChannel(ctx, m, "1.0.1", allClusters)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func measureEdits(ctx context.Context, r *rig, s *Scenario) error {
 		all, done := o.appliedAt.startedAndFinished()
 		return done == all
 	}
-	busy, err := r.editMany(ctx, "during "+o.module.name+" "+o.version, through)
+	busy, err := r.enableExtraModules(ctx, "during "+o.module.name+" "+o.version, through)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func measureEdits(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.awaitRollout(ctx, o); err != nil {
 		return err
 	}
-	if err := r.takeBack(ctx, busy); err != nil {
+	if err := r.disableExtraModule(ctx, busy); err != nil {
 		return err
 	}
 	edits, _ := quiet.appliedAt.startedAndFinished()
@@ -95,21 +95,21 @@ func moduleWrites(counts map[string]int) int {
 	ofModules := map[string]int{}
 	for name, n := range counts {
 		_, resource, _ := strings.Cut(name, " ")
-		if isEvent := strings.HasPrefix(resource, "events"); !isOwn(name) && !isEvent {
+		if isEvent := strings.HasPrefix(resource, "events"); !isOwnKind(name) && !isEvent {
 			ofModules[name] = n
 		}
 	}
 	return sumOfWrites(ofModules)
 }
 
-// editMany adds the extra module in some clusters, spread over the fleet. Each edit begins when the module of the
-// previous edit is applied. No further edit begins when the function over() returns true. editMany then waits until the
-// module is Ready in all these clusters.
-func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rollout, error) {
+// enableExtraModules adds the extra module in some clusters, spread over the fleet. Each edit begins when the module of
+// the previous edit is applied. No further edit begins when the function over() returns true. enableExtraModules then
+// waits until the module is Ready in all these clusters.
+func (r *rig) enableExtraModules(ctx context.Context, label string, isOver func() bool) (*rollout, error) {
 	n := min(r.Edits, r.clusters)
 	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
-	r.stage.setText(func() string { return fmt.Sprintf("edits, %s: %s", when, o) })
-	stopChanges := r.changes.listenApplied(func(i int) {
+	r.stage.setText(func() string { return fmt.Sprintf("edits, %s: %s", label, o) })
+	stopChanges := r.changes.onDeploymentChange(func(i int) {
 		if o.appliedAt.isRunning(i) && r.isApplied(i, o.module, o.version) {
 			o.appliedAt.markFinished(i)
 		}
@@ -122,7 +122,7 @@ func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rol
 	})
 	defer stopKymas()
 	for k := range n {
-		if k > 0 && over() {
+		if k > 0 && isOver() {
 			break
 		}
 		i := spreadIndex(k, n, r.clusters)
@@ -154,9 +154,9 @@ func spreadIndex(k, n, all int) int {
 	return int(math.Floor(float64(k) * float64(all) / float64(n)))
 }
 
-// takeBack disables the module that the edits have added, in the Kymas of the same clusters. takeBack waits until the
-// module is removed from the clusters and from the status of the Kymas.
-func (r *rig) takeBack(ctx context.Context, o *rollout) error {
+// disableExtraModule disables the module that the edits have added, in the Kymas of the same clusters.
+// disableExtraModule waits until the module is removed from the clusters and from the status of the Kymas.
+func (r *rig) disableExtraModule(ctx context.Context, o *rollout) error {
 	gone := newRace(r.clusters)
 	r.stage.setText(func() string {
 		all, done := gone.startedAndFinished()
@@ -182,7 +182,7 @@ func (r *rig) takeBack(ctx context.Context, o *rollout) error {
 						others = append(others, m)
 					}
 				}
-				_ = unstructured.SetNestedSlice(u.Object, others, "spec", "modules") // as in editMany
+				_ = unstructured.SetNestedSlice(u.Object, others, "spec", "modules") // as in enableExtraModules
 			})
 		if err != nil {
 			return err

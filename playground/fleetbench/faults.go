@@ -33,7 +33,7 @@ func measureFaults(ctx context.Context, r *rig, s *Scenario) error {
 	sick := r.startFaults()
 	defer r.endFaults()
 	begin := time.Now()
-	o, err := r.publishNext(ctx, r.modules[0], "1.2.0", func(i int) bool { return sick[i] == healthy })
+	o, err := r.publishAndMoveChannel(ctx, r.modules[0], "1.2.0", func(i int) bool { return sick[i] == healthy })
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func measureFaults(ctx context.Context, r *rig, s *Scenario) error {
 		s.Values[healthyRatio] = s.Latencies["ready"].P99 / r.upgradeP99
 		s.Values[untouchedP99] = s.Latencies["ready, met no 429"].P99 / r.upgradeP99
 	}
-	return r.watchDead(ctx, s, o, sick)
+	return r.measureDeadThenHeal(ctx, s, o, sick)
 }
 
 // sickness is the kind of fault of a cluster.
@@ -111,12 +111,12 @@ func (r *rig) startFaults() []sickness {
 }
 
 // chooseClusters returns a share of all clusters, at least one cluster, spread evenly. Calls with different values of
-// the parameter kind return different clusters.
-func (r *rig) chooseClusters(share float64, kind int) []int {
+// the parameter offset return different clusters.
+func (r *rig) chooseClusters(share float64, offset int) []int {
 	n := max(1, int(share*float64(r.clusters)))
 	var all []int
 	for k := range n {
-		all = append(all, min(spreadIndex(k, n, r.clusters)+kind, r.clusters-1))
+		all = append(all, min(spreadIndex(k, n, r.clusters)+offset, r.clusters-1))
 	}
 	return all
 }
@@ -127,9 +127,9 @@ func (r *rig) endFaults() {
 	}
 }
 
-// watchDead measures for a while the cost of the dead clusters. Then watchDead heals the dead clusters and waits until
-// they have caught up.
-func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sickness) error {
+// measureDeadThenHeal measures for a while the cost of the dead clusters. Then measureDeadThenHeal heals the dead
+// clusters and waits until they have caught up.
+func (r *rig) measureDeadThenHeal(ctx context.Context, s *Scenario, o *rollout, sick []sickness) error {
 	var dead []int
 	for i, how := range sick {
 		if how == refusing || how == swallowing {
@@ -160,8 +160,8 @@ func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sic
 	r.stage.setText(func() string { return "healed: " + o.String() })
 	if r.Brief { // new credentials make the manager try at once, without waiting for the next probe
 		for _, i := range dead {
-			r.fleet.Cluster(i).Rotate()
-			if err := r.renewAccess(ctx, i); err != nil {
+			r.fleet.Cluster(i).RotateCredentials()
+			if err := r.updateAccessSecret(ctx, i); err != nil {
 				return err
 			}
 		}

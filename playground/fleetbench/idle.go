@@ -24,7 +24,7 @@ func measureIdle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	if err := r.disconnect(ctx); err != nil {
+	if err := r.waitUntilDisconnected(ctx); err != nil {
 		return err
 	}
 	before, err := r.readCounters(ctx)
@@ -59,11 +59,11 @@ func measureIdle(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// disconnect waits until the manager has closed its connections to runtimes. The manager needs no connection to a
-// runtime whose agent reports changes. A connection takes twice the memory of an idle runtime. One connection per
+// waitUntilDisconnected waits until the manager has closed its connections to runtimes. The manager needs no connection
+// to a runtime whose agent reports changes. A connection takes twice the memory of an idle runtime. One connection per
 // hundred runtimes may remain, because the manager may just have opened it for an audit (a periodic check of the
 // objects in a runtime).
-func (r *rig) disconnect(ctx context.Context) error {
+func (r *rig) waitUntilDisconnected(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (r *rig) disconnect(ctx context.Context) error {
 func (r *rig) metricsAfterGC(ctx context.Context) (inside, error) {
 	for range 2 {
 		for _, m := range r.crew {
-			if err := m.collect(ctx); err != nil {
+			if err := m.forceGC(ctx); err != nil {
 				return inside{}, err
 			}
 		}
@@ -86,9 +86,9 @@ func (r *rig) metricsAfterGC(ctx context.Context) (inside, error) {
 	return r.crew.readMetrics(ctx)
 }
 
-// collect makes the manager collect garbage. collect requests a heap profile, for which the manager collects garbage
+// forceGC makes the manager collect garbage. forceGC requests a heap profile, for which the manager collects garbage
 // first.
-func (m *manager) collect(ctx context.Context) error {
+func (m *manager) forceGC(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.profiles+"/debug/pprof/heap?gc=1",
 		http.NoBody)
 	if err != nil {

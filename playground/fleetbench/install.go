@@ -14,7 +14,7 @@ import (
 // until all modules are Ready.
 func measureInstallation(ctx context.Context, r *rig, s *Scenario) error {
 	appliedAt, readyAt := newRace(r.clusters), newRace(r.clusters)
-	stop := r.changes.listenApplied(func(i int) {
+	stop := r.changes.onDeploymentChange(func(i int) {
 		if appliedAt.isRunning(i) && r.appliedAll(i) {
 			appliedAt.markFinished(i)
 		}

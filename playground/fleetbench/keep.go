@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// keepLogs moves the logs of a folder to another folder, and removes all other files.
-func keepLogs(from, to string) error {
+// moveLogsAndRemove moves the logs of a folder to another folder, and removes all other files.
+func moveLogsAndRemove(from, to string) error {
 	logs, err := filepath.Glob(filepath.Join(from, "*.log"))
 	if err != nil {
 		return fmt.Errorf("finding logs: %w", err)

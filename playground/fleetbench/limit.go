@@ -2,11 +2,11 @@ package main
 
 import "syscall"
 
-// raiseFiles raises the limit of open files for this process and its children. A fleet may need a connection to each
-// cluster and a connection of each agent. The manager keeps connections only to clusters without an agent, and agents
-// keep their connections only for a short time. If the system does not allow a higher limit, raiseFiles only prints a
-// warning, because a small fleet may still work.
-func (o *options) raiseFiles(clusters int) {
+// raiseOpenFileLimit raises the limit of open files for this process and its children. A fleet may need a connection to
+// each cluster and a connection of each agent. The manager keeps connections only to clusters without an agent, and
+// agents keep their connections only for a short time. If the system does not allow a higher limit, raiseOpenFileLimit
+// only prints a warning, because a small fleet may still work.
+func (o *options) raiseOpenFileLimit(clusters int) {
 	need := uint64(clusters + 2000) //nolint:gosec // positive
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -98,7 +98,7 @@ func main() {
 	}
 }
 
-func (o *options) validate() ([]scenario, error) {
+func (o *options) completeAndValidate() ([]scenario, error) {
 	for _, n := range o.Clusters {
 		if n < 1 {
 			return nil, fmt.Errorf("--clusters is %d, want at least 1", n)
@@ -140,7 +140,7 @@ func (o *options) shorten() {
 func (o *options) printf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 func run(ctx context.Context, o *options) error {
-	list, err := o.validate()
+	list, err := o.completeAndValidate()
 	if err != nil {
 		return err
 	}

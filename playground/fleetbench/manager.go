@@ -67,8 +67,8 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 // listenerName is the server name that agents use for the listener. The agents connect to the listener by its address.
 const listenerName = "listener.fleet.example.com"
 
-// ready waits until the manager's caches are synced and its readiness probe succeeds.
-func (m *manager) ready(ctx context.Context) error {
+// waitUntilReady waits until the manager's caches are synced and its readiness probe succeeds.
+func (m *manager) waitUntilReady(ctx context.Context) error {
 	return poll(ctx, 3*time.Minute, "the manager to be ready", func() (bool, error) {
 		if m.ended() {
 			return false, m.exitError()

@@ -120,7 +120,7 @@ func TestPage(t *testing.T) {
 
 // TestReference checks that the reference work is the same each time, and that its time is measured.
 func TestReference(t *testing.T) {
-	w, err := newReference()
+	w, err := newReferenceWorkload()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestReference(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	// The reference work must increase the measured processor time of this thread. If the system does not measure that
 	// time, the loop runs until the test exceeds its deadline.
-	for begin := threadTime(); threadTime() == begin; {
+	for begin := threadCPUTime(); threadCPUTime() == begin; {
 		w.runOnce()
 	}
 }

@@ -102,17 +102,17 @@ func (o *observer) countKymas(is func(s *shown) bool) int {
 // runtimeName is the prefix of the cluster names in package fleet.
 const runtimeName = "runtime-"
 
-// indexOf returns the index of the cluster that belongs to a Kyma.
-func indexOf(name string) (int, error) {
-	i, err := strconv.Atoi(strings.TrimPrefix(name, runtimeName))
+// clusterIndexOf returns the index of the cluster that belongs to a Kyma.
+func clusterIndexOf(kymaName string) (int, error) {
+	i, err := strconv.Atoi(strings.TrimPrefix(kymaName, runtimeName))
 	if err != nil {
-		return 0, fmt.Errorf("finding the cluster of Kyma %q: %w", name, err)
+		return 0, fmt.Errorf("finding the cluster of Kyma %q: %w", kymaName, err)
 	}
 	return i, nil
 }
 
 func (o *observer) setStatus(name string, s shown) error {
-	i, err := indexOf(name)
+	i, err := clusterIndexOf(name)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (o *observer) Replace(objects []any, _ string) error {
 		if !ok {
 			return fmt.Errorf("following Kymas: got %T", object)
 		}
-		if i, err := indexOf(k.Name); err == nil {
+		if i, err := clusterIndexOf(k.Name); err == nil {
 			there[i] = true
 		}
 		if err := o.Update(k); err != nil {

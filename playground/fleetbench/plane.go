@@ -76,7 +76,7 @@ func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (e
 	for lines := bufio.NewScanner(in); lines.Scan(); { // until the input is closed
 		pprof.StopCPUProfile()
 		if lines.Text() != "" {
-			if err := profileInto(lines.Text()); err != nil {
+			if err := startCPUProfile(lines.Text()); err != nil {
 				return err
 			}
 		}
@@ -85,8 +85,8 @@ func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (e
 	return nil
 }
 
-// profileInto starts a processor profile of this process.
-func profileInto(path string) error {
+// startCPUProfile starts a processor profile of this process.
+func startCPUProfile(path string) error {
 	file, err := os.Create(path) //nolint:gosec // whoever runs the benchmark names the folder
 	if err != nil {
 		return fmt.Errorf("opening a profile: %w", err)
@@ -147,7 +147,7 @@ func startPlane(ctx context.Context, dir string) (_ *plane, err error) {
 	if err := p.connect(ready.Kubeconfig); err != nil {
 		return p, err
 	}
-	return p, p.prepare(ctx)
+	return p, p.installManagerObjects(ctx)
 }
 
 // close ends the process.
@@ -183,8 +183,8 @@ func (p *plane) connect(kubeconfig []byte) (err error) {
 	return nil
 }
 
-// prepare installs our CRDs and the manager's namespace, service account and roles.
-func (p *plane) prepare(ctx context.Context) error {
+// installManagerObjects installs our CRDs and the manager's namespace, service account and roles.
+func (p *plane) installManagerObjects(ctx context.Context) error {
 	var objects []*unstructured.Unstructured
 	for _, crd := range crds.All() {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
@@ -195,7 +195,7 @@ func (p *plane) prepare(ctx context.Context) error {
 		unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
 		objects = append(objects, &unstructured.Unstructured{Object: fields})
 	}
-	roles, err := render.Parse(deploy.ControlPlane())
+	roles, err := render.Parse(deploy.ControlPlaneYAML())
 	if err != nil {
 		return fmt.Errorf("reading the manager's roles: %w", err)
 	}

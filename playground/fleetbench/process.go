@@ -25,7 +25,7 @@ func startChild(path string, args []string, in io.Reader, out, log io.Writer) (*
 	//nolint:gosec // whoever runs the benchmark names the program
 	c := &child{cmd: exec.Command(path, args...), done: make(chan struct{})}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = in, out, log
-	c.cmd.SysProcAttr = diesWithUs()
+	c.cmd.SysProcAttr = childProcessAttributes()
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", path, err)
 	}

@@ -66,12 +66,12 @@ func (r *race) startedAndFinished() (started, finished int) {
 }
 
 // unfinished returns up to n clusters that have started and have not finished.
-func (r *race) unfinished(n int) []int {
+func (r *race) unfinished(limit int) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []int
 	for i := range r.began {
-		if !r.began[i].IsZero() && r.ended[i].IsZero() && len(all) < n {
+		if !r.began[i].IsZero() && r.ended[i].IsZero() && len(all) < limit {
 			all = append(all, i)
 		}
 	}

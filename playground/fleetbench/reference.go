@@ -30,7 +30,7 @@ type reference struct {
 	at     uint32
 }
 
-func newReference() (*reference, error) {
+func newReferenceWorkload() (*reference, error) {
 	block, err := aes.NewCipher(make([]byte, 32))
 	if err != nil {
 		return nil, fmt.Errorf("preparing the reference work: %w", err)
@@ -71,10 +71,10 @@ func (w *reference) runOnce() {
 	}
 }
 
-// startReference does the reference work at intervals of pulseGap until stop is called. stop returns the processor time
-// of one piece of the work.
-func startReference(ctx context.Context) (stop func() time.Duration, err error) {
-	w, err := newReference()
+// startReferenceWorkload does the reference work at intervals of pulseGap until stop is called. stop returns the
+// processor time of one piece of the work.
+func startReferenceWorkload(ctx context.Context) (stop func() time.Duration, err error) {
+	w, err := newReferenceWorkload()
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +89,9 @@ func startReference(ctx context.Context) (stop func() time.Duration, err error) 
 		defer tick.Stop()
 		w.runOnce()
 		for {
-			begin := threadTime()
+			begin := threadCPUTime()
 			w.runOnce()
-			spent, times = spent+threadTime()-begin, times+1
+			spent, times = spent+threadCPUTime()-begin, times+1
 			select {
 			case <-tick.C:
 			case <-ctx.Done():

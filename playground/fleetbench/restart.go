@@ -24,11 +24,11 @@ func measureRestart(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	if err := r.waitUntilNothingToRepeat(ctx); err != nil {
+	if err := r.waitUntilAgentsQuiet(ctx); err != nil {
 		return err
 	}
 	before := r.fleet.Counts()
-	if err := r.stopReplicas(r.crew); err != nil {
+	if err := r.killReplicas(r.crew); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -37,12 +37,12 @@ func measureRestart(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	s.Values["leads after, s"] = time.Since(begin).Seconds()
-	return r.calmDown(ctx, s, begin, before.Requests)
+	return r.recordRecovery(ctx, s, begin, before.Requests)
 }
 
-// waitUntilNothingToRepeat waits until the agents have delivered no event for a while. Agents repeat their recent
-// events to a new manager process, and repeated events would add to the measured cost of a restart.
-func (r *rig) waitUntilNothingToRepeat(ctx context.Context) error {
+// waitUntilAgentsQuiet waits until the agents have delivered no event for a while. Agents repeat their recent events to
+// a new manager process, and repeated events would add to the measured cost of a restart.
+func (r *rig) waitUntilAgentsQuiet(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
 	}
@@ -51,15 +51,15 @@ func (r *rig) waitUntilNothingToRepeat(ctx context.Context) error {
 		func() (bool, error) { return r.agents.isQuiet(), nil })
 }
 
-// calmDown waits until the manager and all agents are quiet again, and records the cost of that.
-func (r *rig) calmDown(ctx context.Context, s *Scenario, begin time.Time, before map[string]int) error {
+// recordRecovery waits until the manager and all agents are quiet again, and records the cost of that.
+func (r *rig) recordRecovery(ctx context.Context, s *Scenario, begin time.Time, before map[string]int) error {
 	took := time.Since(begin)
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
 	s.Values[quietAfter] += took.Seconds()
 	if r.agents != nil {
-		if err := r.allHeard(ctx, s, begin); err != nil {
+		if err := r.waitUntilAgentsConnected(ctx, s, begin); err != nil {
 			return err
 		}
 	}
@@ -69,14 +69,15 @@ func (r *rig) calmDown(ctx context.Context, s *Scenario, begin time.Time, before
 	return nil
 }
 
-// allHeard waits until all agents have sent a heartbeat and the Kymas show the agents as connected.
-func (r *rig) allHeard(ctx context.Context, s *Scenario, begin time.Time) error {
+// waitUntilAgentsConnected waits until all agents have sent a heartbeat and the Kymas show the agents as connected.
+func (r *rig) waitUntilAgentsConnected(ctx context.Context, s *Scenario, begin time.Time) error {
 	r.stage.setText(func() string {
-		return fmt.Sprintf("%d agents have sent a heartbeat, %d are heard", r.agents.countHeartbeatsAfter(begin),
+		return fmt.Sprintf("%d agents have sent a heartbeat, %d are heard",
+			r.agents.countAgentsWithHeartbeatSince(begin),
 			r.kymas.countKymas(func(k *shown) bool { return k.heard }))
 	})
 	err := poll(ctx, 30*time.Minute, "all agents to be heard", func() (bool, error) {
-		return r.agents.countHeartbeatsAfter(begin) == r.clusters &&
+		return r.agents.countAgentsWithHeartbeatSince(begin) == r.clusters &&
 			r.kymas.countKymas(func(k *shown) bool { return k.heard }) == r.clusters, nil
 	})
 	s.Values["all agents are heard after, s"] = time.Since(begin).Seconds()
@@ -94,7 +95,7 @@ func measureFailover(ctx context.Context, r *rig, s *Scenario) error {
 			return err
 		}
 		others = crew{second}
-		if err := second.ready(ctx); err != nil {
+		if err := second.waitUntilReady(ctx); err != nil {
 			return errors.Join(err, second.killAndWait())
 		}
 		in, err := second.readMetrics(ctx)
@@ -103,27 +104,27 @@ func measureFailover(ctx context.Context, r *rig, s *Scenario) error {
 		}
 		s.Values["live heap of the one that waits, MiB"] = in.Live / mega
 	}
-	if err := errors.Join(r.settle(ctx, s), r.waitUntilNothingToRepeat(ctx)); err != nil {
+	if err := errors.Join(r.settle(ctx, s), r.waitUntilAgentsQuiet(ctx)); err != nil {
 		return err
 	}
 	before, begin := r.fleet.Counts(), time.Now()
-	err := r.stopReplicas(former)
+	err := r.killReplicas(former)
 	r.crew = others
 	if err != nil {
 		return err
 	}
-	r.connectAgents()
+	r.useReplicaListeners()
 	r.stage.setText(func() string { return "the work of the one that was killed lies idle" })
 	if err := r.crew.waitUntilWorking(ctx, r.sharded()); err != nil {
 		return err
 	}
 	s.Values[deadTime] = time.Since(begin).Seconds()
-	return r.calmDown(ctx, s, begin, before.Requests)
+	return r.recordRecovery(ctx, s, begin, before.Requests)
 }
 
-// isOwn reports whether a key of fleet.Counts is for an object that every runtime gets regardless of its modules: an
-// object of the project's own kinds, or an object of the agent.
-func isOwn(name string) bool {
-	_, resource, _ := strings.Cut(name, " ")
+// isOwnKind reports whether a key of fleet.Counts is for an object that every runtime gets regardless of its modules:
+// an object of the project's own kinds, or an object of the agent.
+func isOwnKind(countName string) bool {
+	_, resource, _ := strings.Cut(countName, " ")
 	return strings.HasSuffix(resource, "."+v1beta2.GroupVersion.Group)
 }

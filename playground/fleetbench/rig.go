@@ -127,7 +127,7 @@ func (r *rig) close() error {
 		errs = append(errs, os.RemoveAll(r.dir))
 	}
 	if r.dir != "" && r.Keep != "" {
-		errs = append(errs, keepLogs(r.dir, r.Keep))
+		errs = append(errs, moveLogsAndRemove(r.dir, r.Keep))
 	}
 	return errors.Join(errs...)
 }
@@ -158,8 +158,8 @@ func (r *rig) register(ctx context.Context, i int) error {
 	return nil
 }
 
-// renewAccess writes the present credentials of a cluster into its access Secret.
-func (r *rig) renewAccess(ctx context.Context, i int) error {
+// updateAccessSecret writes the present credentials of a cluster into its access Secret.
+func (r *rig) updateAccessSecret(ctx context.Context, i int) error {
 	c := r.fleet.Cluster(i)
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: c.Name() + "-access",
 		Namespace: v1beta2.ControlPlaneNamespace}}

@@ -14,14 +14,15 @@ type rollout struct {
 	stop               func()
 }
 
-// publishNext publishes the next version of a module and makes the channel of all runtimes point to it. Only the
-// clusters for which the function counts() returns true are measured.
-func (r *rig) publishNext(ctx context.Context, m *module, version string, counts func(i int) bool) (*rollout, error) {
+// publishAndMoveChannel publishes the next version of a module and makes the channel of all runtimes point to it. Only
+// the clusters for which the function counts() returns true are measured.
+func (r *rig) publishAndMoveChannel(ctx context.Context, m *module, version string, isMeasured func(i int) bool) (
+	*rollout, error) {
 	if err := m.publish(ctx, r.artefacts, r.plane.client, version); err != nil {
 		return nil, err
 	}
 	o := &rollout{module: m, version: version, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
-	stopChanges := r.changes.listenApplied(func(i int) {
+	stopChanges := r.changes.onDeploymentChange(func(i int) {
 		if o.appliedAt.isRunning(i) && r.isApplied(i, m, version) {
 			o.appliedAt.markFinished(i)
 		}
@@ -33,7 +34,7 @@ func (r *rig) publishNext(ctx context.Context, m *module, version string, counts
 	})
 	o.stop = func() { stopChanges(); stopKymas() }
 	for i := range r.clusters {
-		if counts(i) {
+		if isMeasured(i) {
 			o.appliedAt.markStarted(i)
 			o.readyAt.markStarted(i)
 		}
@@ -64,7 +65,7 @@ func (r *rig) awaitRollout(ctx context.Context, o *rollout) error {
 // measureUpgrade points the channel of one module to a new version, for all runtimes.
 func measureUpgrade(ctx context.Context, r *rig, s *Scenario) error {
 	begin := time.Now()
-	o, err := r.publishNext(ctx, r.modules[0], "1.1.0", allClusters)
+	o, err := r.publishAndMoveChannel(ctx, r.modules[0], "1.1.0", allClusters)
 	if err != nil {
 		return err
 	}

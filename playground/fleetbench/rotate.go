@@ -12,9 +12,9 @@ const memoryGrowth = "live heap afterwards, % of before"
 // closed earlier, its idle timer keeps the connection and its buffers in memory until this time has passed.
 const idleTimeout = 10 * time.Second
 
-// metricsWithoutConnections waits until no connection uses memory any more, and returns the manager's metrics.
-func (r *rig) metricsWithoutConnections(ctx context.Context) (inside, error) {
-	if err := r.disconnect(ctx); err != nil {
+// metricsAfterDisconnect waits until no connection uses memory any more, and returns the manager's metrics.
+func (r *rig) metricsAfterDisconnect(ctx context.Context) (inside, error) {
+	if err := r.waitUntilDisconnected(ctx); err != nil {
 		return inside{}, err
 	}
 	r.stage.setText(func() string { return "waiting until connections that were closed are forgotten" })
@@ -30,7 +30,7 @@ func measureRotation(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	before, err := r.metricsWithoutConnections(ctx)
+	before, err := r.metricsAfterDisconnect(ctx)
 	if err != nil {
 		return err
 	}
@@ -43,16 +43,16 @@ func measureRotation(ctx context.Context, r *rig, s *Scenario) error {
 	marks := make([]int, r.clusters)
 	err = inParallel(ctx, r.clusters, func(i int) error {
 		c := r.fleet.Cluster(i)
-		c.Rotate()
+		c.RotateCredentials()
 		marks[i] = c.Requests()
 		used.markStarted(i)
-		return r.renewAccess(ctx, i)
+		return r.updateAccessSecret(ctx, i)
 	})
 	if err != nil {
 		return err
 	}
 	s.Values["rotating all took, s"] = time.Since(begin).Seconds()
-	if err := r.useCredentials(ctx, used, marks); err != nil {
+	if err := r.waitUntilCredentialsUsed(ctx, used, marks); err != nil {
 		return err
 	}
 	s.Clusters = r.clusters
@@ -62,7 +62,7 @@ func measureRotation(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	s.Seconds = time.Since(begin).Seconds()
-	after, err := r.metricsWithoutConnections(ctx)
+	after, err := r.metricsAfterDisconnect(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,11 +71,11 @@ func measureRotation(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// useCredentials waits until the manager has made a request with the new credentials to every cluster.
-func (r *rig) useCredentials(ctx context.Context, used *race, marks []int) error {
+// waitUntilCredentialsUsed waits until the manager has made a request with the new credentials to every cluster.
+func (r *rig) waitUntilCredentialsUsed(ctx context.Context, used *race, requestsBefore []int) error {
 	look := func() (done bool) {
 		for _, i := range used.unfinished(r.clusters) {
-			if r.fleet.Cluster(i).Requests() > marks[i] {
+			if r.fleet.Cluster(i).Requests() > requestsBefore[i] {
 				used.markFinished(i)
 			}
 		}

@@ -61,7 +61,7 @@ func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run
 		Began: time.Now().UTC().Format(time.RFC3339)}
 	o.printf("%d clusters × %d modules × %d objects, --watch-mode=%s: setting up", clusters,
 		o.Modules, o.Objects, o.WatchMode)
-	o.raiseFiles(clusters)
+	o.raiseOpenFileLimit(clusters)
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	r, err := openRig(ctx, o, clusters, fail)
@@ -105,10 +105,10 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	limited, cancel := context.WithTimeoutCause(ctx, r.waitTimeout(),
 		fmt.Errorf("it took longer than %v", r.waitTimeout()))
 	defer cancel()
-	if err := r.profile(what.name); err != nil {
+	if err := r.switchCPUProfiles(what.name); err != nil {
 		return s, err
 	}
-	reference, err := startReference(limited)
+	reference, err := startReferenceWorkload(limited)
 	if err != nil {
 		return s, err
 	}
@@ -118,7 +118,7 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	took := time.Since(begin)
 	p.stop()
 	s.Reference = millis(reference())
-	if err := r.profile(""); err != nil {
+	if err := r.switchCPUProfiles(""); err != nil {
 		return s, err
 	}
 	if err != nil {
@@ -141,25 +141,26 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	return s, nil
 }
 
-// profile ends the present profiles of control plane and simulator, and starts new ones. An empty name starts none.
-func (r *rig) profile(name string) error {
+// switchCPUProfiles ends the present profiles of control plane and simulator, and starts new ones. An empty name starts
+// none.
+func (r *rig) switchCPUProfiles(scenario string) error {
 	if r.Profile == "" {
 		return nil
 	}
 	pprof.StopCPUProfile()
 	of := func(part string) string {
-		if name == "" {
+		if scenario == "" {
 			return ""
 		}
-		return filepath.Join(r.Profile, fmt.Sprintf("%s-%d-%s.pprof", name, r.clusters, part))
+		return filepath.Join(r.Profile, fmt.Sprintf("%s-%d-%s.pprof", scenario, r.clusters, part))
 	}
 	if _, err := fmt.Fprintln(r.plane.stdin, of("control-plane")); err != nil {
 		return fmt.Errorf("asking the control plane for a profile: %w", err)
 	}
-	if name == "" {
+	if scenario == "" {
 		return nil
 	}
-	return profileInto(of("simulator"))
+	return startCPUProfile(of("simulator"))
 }
 
 // reading has the values of all counters of requests and usage at one moment.
@@ -201,8 +202,8 @@ func (r *rig) readCounters(ctx context.Context) (c reading, err error) {
 	return c, nil
 }
 
-// stopReplicas adds the usage of processes of the manager to r.retired, and kills the processes.
-func (r *rig) stopReplicas(c crew) error {
+// killReplicas adds the usage of processes of the manager to r.retired, and kills the processes.
+func (r *rig) killReplicas(c crew) error {
 	u, err := c.usage()
 	if err != nil {
 		return err

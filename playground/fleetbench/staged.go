@@ -52,7 +52,7 @@ func measureStagedRollout(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	touched, err := r.goodRollout(ctx, s)
+	touched, err := r.measureGoodRollout(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -63,10 +63,10 @@ func measureStagedRollout(ctx context.Context, r *rig, s *Scenario) error {
 	if err != nil {
 		return err
 	}
-	if err := r.wayBack(ctx, s, bad, touched); err != nil {
+	if err := r.measureRollback(ctx, s, bad, touched); err != nil {
 		return err
 	}
-	return r.coordinatorTimes(ctx, s)
+	return r.recordCoordinatorTimes(ctx, s)
 }
 
 // prepareStages creates the policy, and labels the clusters of its first stage.
@@ -106,8 +106,9 @@ func (r *rig) label(ctx context.Context, i int, key, value string) error {
 	return nil
 }
 
-// goodRollout is the rollout of a version that works. goodRollout returns the clusters in which it has injected faults.
-func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]bool, err error) {
+// measureGoodRollout is the rollout of a version that works. measureGoodRollout returns the clusters in which it has
+// injected faults.
+func (r *rig) measureGoodRollout(ctx context.Context, s *Scenario) (disturbed map[int]bool, err error) {
 	m := r.modules[0]
 	dead := map[int]bool{}
 	for _, i := range r.chooseClusters(deadShare, 2) {
@@ -118,7 +119,7 @@ func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]boo
 	if r.clusters >= 1000 { // in a small fleet the budget is 0, so that one failure halts the rollout
 		broken, unlucky = failing[:len(failing)/2], failing[len(failing)/2:]
 	}
-	if err := r.breakBefore(ctx, m, dead, broken); err != nil {
+	if err := r.injectFaultsAndWait(ctx, m, dead, broken); err != nil {
 		return nil, err
 	}
 	isBroken := map[int]bool{}
@@ -132,14 +133,14 @@ func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]boo
 	seen := r.followRollouts(ctx)
 	defer seen.stop()
 	begin := time.Now()
-	o, err := r.publishNext(ctx, m, goodVersion, func(i int) bool { return !dead[i] && !isBroken[i] })
+	o, err := r.publishAndMoveChannel(ctx, m, goodVersion, func(i int) bool { return !dead[i] && !isBroken[i] })
 	if err != nil {
 		return nil, err
 	}
 	defer o.stop()
-	stop := r.failAtRandom(ctx, m, unlucky)
+	stop := r.failTemporarily(ctx, m, unlucky)
 	defer stop()
-	name, err := r.rolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.Target == goodVersion })
+	name, err := r.waitForRolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.Target == goodVersion })
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]boo
 		all, done := o.readyAt.startedAndFinished()
 		return done == all || seen.stateOf(name).phase == v1beta2.RolloutHalted
 	}
-	edits, err := r.editMany(ctx, "during "+name, through)
+	edits, err := r.enableExtraModules(ctx, "during "+name, through)
 	if err != nil {
 		return nil, err
 	}
@@ -175,22 +176,22 @@ func (r *rig) goodRollout(ctx context.Context, s *Scenario) (touched map[int]boo
 		float64(seen.stateOf(name).size)
 	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(o.appliedAt.times()), latencyOf(o.readyAt.times())
 	s.Latencies[editsInRollout] = latencyOf(edits.appliedAt.times())
-	touched = maps.Clone(dead)
+	disturbed = maps.Clone(dead)
 	for i := range r.clusters {
 		if isBroken[i] || edits.appliedAt.started(i) {
-			touched[i] = true
+			disturbed[i] = true
 		}
 	}
-	return touched, r.healAndAwait(ctx, m, dead, broken, edits, o)
+	return disturbed, r.healAndDisableExtraModule(ctx, m, dead, broken, edits, o)
 }
 
-// breakBefore lets clusters die and modules fail before a rollout, and waits until the manager has noticed.
-func (r *rig) breakBefore(ctx context.Context, m *module, dead map[int]bool, broken []int) error {
+// injectFaultsAndWait lets clusters die and modules fail before a rollout, and waits until the manager has noticed.
+func (r *rig) injectFaultsAndWait(ctx context.Context, m *module, dead map[int]bool, broken []int) error {
 	for i := range dead {
 		r.fleet.Cluster(i).Fault(fleet.Fault{Dead: fleet.Refused})
 	}
 	for _, i := range broken {
-		r.fleet.Cluster(i).Operate(m.simulatedOperator().Kind, string(v1beta2.StateError))
+		r.fleet.Cluster(i).SetOperatorState(m.simulatedOperator().Kind, string(v1beta2.StateError))
 	}
 	for i := range dead { // a change of the Kyma makes the manager try at once
 		if err := r.label(ctx, i, "bench", "dead"); err != nil {
@@ -212,31 +213,33 @@ func (r *rig) breakBefore(ctx context.Context, m *module, dead map[int]bool, bro
 	})
 }
 
-// failAtRandom makes the module of some clusters fail for a while during a rollout, each at another time.
-func (r *rig) failAtRandom(ctx context.Context, m *module, which []int) (stop func()) {
+// failTemporarily makes the module of some clusters fail for a while during a rollout, each at another time.
+func (r *rig) failTemporarily(ctx context.Context, m *module, clusters []int) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
-	for n, i := range which {
+	for n, i := range clusters {
 		go func() {
-			if pause(ctx, time.Duration(n+1)*time.Minute/time.Duration(len(which))) == nil {
-				r.fleet.Cluster(i).Operate(m.simulatedOperator().Kind, string(v1beta2.StateError))
+			if pause(ctx, time.Duration(n+1)*time.Minute/time.Duration(len(clusters))) == nil {
+				r.fleet.Cluster(i).SetOperatorState(m.simulatedOperator().Kind, string(v1beta2.StateError))
 				_ = pause(ctx, failingTime) // canceled: it ends now
 			}
-			r.fleet.Cluster(i).Operate(m.simulatedOperator().Kind, "")
+			r.fleet.Cluster(i).SetOperatorState(m.simulatedOperator().Kind, "")
 		}()
 	}
 	return stop
 }
 
-// healAndAwait ends the faults of goodRollout, and waits until the affected clusters have the version.
-func (r *rig) healAndAwait(ctx context.Context, m *module, dead map[int]bool, broken []int, edits, o *rollout) error {
+// healAndDisableExtraModule ends the faults of measureGoodRollout, and waits until the affected clusters have the
+// version.
+func (r *rig) healAndDisableExtraModule(ctx context.Context, m *module, dead map[int]bool, broken []int, edits,
+	o *rollout) error {
 	for _, i := range broken {
-		r.fleet.Cluster(i).Operate(m.simulatedOperator().Kind, "")
+		r.fleet.Cluster(i).SetOperatorState(m.simulatedOperator().Kind, "")
 		o.readyAt.markStarted(i)
 	}
 	for i := range dead {
-		r.fleet.Cluster(i).Rotate()
+		r.fleet.Cluster(i).RotateCredentials()
 		r.fleet.Cluster(i).Heal()
-		if err := r.renewAccess(ctx, i); err != nil {
+		if err := r.updateAccessSecret(ctx, i); err != nil {
 			return err
 		}
 		o.readyAt.markStarted(i)
@@ -244,7 +247,7 @@ func (r *rig) healAndAwait(ctx context.Context, m *module, dead map[int]bool, br
 	if err := r.await(ctx, o.readyAt, "dead and failing clusters to follow"); err != nil {
 		return err
 	}
-	return r.takeBack(ctx, edits)
+	return r.disableExtraModule(ctx, edits)
 }
 
 // badVersion describes the runtimes with a version whose rollout has halted.
@@ -276,7 +279,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	var mu sync.Mutex                            // guards the following variables
 	var failures []time.Time                     // when the version failed in a cluster, in order
 	has, works := map[int]bool{}, map[int]bool{} // the clusters that have the version, and those that will fail
-	stop := r.changes.listenApplied(func(i int) {
+	stop := r.changes.onDeploymentChange(func(i int) {
 		mu.Lock()
 		defer mu.Unlock()
 		if has[i] || !r.isApplied(i, m, version) {
@@ -291,7 +294,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 		}
 		for k := range works {
 			failures = append(failures, time.Now())
-			r.fleet.Cluster(k).Operate(m.simulatedOperator().Kind, string(v1beta2.StateError))
+			r.fleet.Cluster(k).SetOperatorState(m.simulatedOperator().Kind, string(v1beta2.StateError))
 		}
 		clear(works)
 	})
@@ -302,7 +305,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	if err := m.moveChannel(ctx, r.plane.client, version); err != nil {
 		return badVersion{}, err
 	}
-	name, err := r.rolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.Target == version })
+	name, err := r.waitForRolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.Target == version })
 	if err != nil {
 		return badVersion{}, err
 	}
@@ -359,17 +362,17 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	return found, nil
 }
 
-// coordinatorTimes reads the durations of the reconciles of the coordinator.
-func (r *rig) coordinatorTimes(ctx context.Context, s *Scenario) (err error) {
-	if s.Values[coordinatorMedian], err = r.reconcileTime(ctx, "rollout", 0.5); err != nil {
+// recordCoordinatorTimes reads the durations of the reconciles of the coordinator.
+func (r *rig) recordCoordinatorTimes(ctx context.Context, s *Scenario) (err error) {
+	if s.Values[coordinatorMedian], err = r.reconcileTimeMillis(ctx, "rollout", 0.5); err != nil {
 		return err
 	}
-	s.Values[coordinatorTime], err = r.reconcileTime(ctx, "rollout", 0.99)
+	s.Values[coordinatorTime], err = r.reconcileTimeMillis(ctx, "rollout", 0.99)
 	return err
 }
 
-// rolloutOf waits until a ModuleRollout moves the channel as the caller expects, and returns its name.
-func (r *rig) rolloutOf(ctx context.Context, m *module, isMove func(c *v1beta2.ChannelStatus) bool) (name string,
+// waitForRolloutOf waits until a ModuleRollout moves the channel as the caller expects, and returns its name.
+func (r *rig) waitForRolloutOf(ctx context.Context, m *module, isMove func(c *v1beta2.ChannelStatus) bool) (name string,
 	err error) {
 	err = poll(ctx, 2*time.Minute, "the ModuleRollout of "+m.name, func() (bool, error) {
 		release := &v1beta2.ModuleReleaseMeta{}
@@ -453,9 +456,9 @@ func (f *rollouts) recordState(o *v1beta2.ModuleRollout) {
 	f.states[o.Name] = s
 }
 
-// reconcileTime returns a percentile of the reconcile times of a controller, in milliseconds. The times come from the
-// buckets of a histogram, so the result is the upper bound of a bucket.
-func (r *rig) reconcileTime(ctx context.Context, controller string, share float64) (float64, error) {
+// reconcileTimeMillis returns a percentile of the reconcile times of a controller, in milliseconds. The times come from
+// the buckets of a histogram, so the result is the upper bound of a bucket.
+func (r *rig) reconcileTimeMillis(ctx context.Context, controller string, quantile float64) (float64, error) {
 	counts := map[float64]float64{}
 	most := 0.0
 	for _, m := range r.crew {
@@ -476,7 +479,7 @@ func (r *rig) reconcileTime(ctx context.Context, controller string, share float6
 	}
 	found := 0.0
 	for le, n := range counts {
-		if n >= share*most && (found == 0 || le < found) {
+		if n >= quantile*most && (found == 0 || le < found) {
 			found = le
 		}
 	}

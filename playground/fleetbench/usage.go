@@ -89,8 +89,8 @@ func forgetPeak(pid int) {
 	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/clear_refs", []byte("5"), 0o600)
 }
 
-// ownTime returns the processor time of this process.
-func ownTime() time.Duration {
+// processCPUTime returns the processor time of this process.
+func processCPUTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0

@@ -131,13 +131,13 @@ func (a *agent) enqueueEventFor(c fleet.Change, watches []watchFor) {
 }
 
 // enqueueEvent queues an event. The event is due now, or later if an event for the same object was sent recently.
-func (a *agent) enqueueEvent(about subject, whole, deleted bool) {
+func (a *agent) enqueueEvent(about subject, watchStarted, deleted bool) {
 	if e := a.pending[about]; e != nil {
 		e.deleted = deleted
 		return
 	}
 	a.sequence++
-	e := &pendingEvent{due: time.Now(), number: a.sequence, whole: whole, deleted: deleted}
+	e := &pendingEvent{due: time.Now(), number: a.sequence, whole: watchStarted, deleted: deleted}
 	for i := len(a.delivered) - 1; i >= 0 && time.Since(a.delivered[i].at) < spacing; i-- {
 		if a.delivered[i].subject == about {
 			e.due = a.delivered[i].at.Add(spacing)
@@ -179,7 +179,7 @@ func (a *agent) objectState(resource schema.GroupResource, watches []watchFor, n
 	if err != nil || u == nil {
 		return nil
 	}
-	return protocol.TrimState(u.Object)
+	return protocol.TrimAndEncodeState(u.Object)
 }
 
 // deliverEvent sends an event.

@@ -92,7 +92,7 @@ func publishLayers(component string, layers []string, path func(string) string) 
 	}
 	delete(content, "raw-manifest")
 	blobs := map[string][]byte{}
-	made, err = made.Edit(func(d map[string]any) error {
+	made, err = made.WithEditedDescriptor(func(d map[string]any) error {
 		component := d["component"].(map[string]any)
 		for resource, data := range content {
 			digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))

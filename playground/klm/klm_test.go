@@ -70,7 +70,7 @@ func run(m *testing.M) int {
 	}
 	defer func() {
 		if land.up != nil {
-			if err := land.up.Close(); err != nil {
+			if err := land.up.CloseAndRemoveDir(); err != nil {
 				fmt.Fprintln(os.Stderr, "stopping the landscape:", err)
 			}
 		}
@@ -125,13 +125,13 @@ func publish(ctx context.Context, l *landscape.Landscape) error {
 			return err
 		}
 	}
-	return l.Assign(ctx, sample.Module, sample.Component, map[string]string{"regular": versions[0].Version,
+	return l.SetChannels(ctx, sample.Module, sample.Component, map[string]string{"regular": versions[0].Version,
 		"fast": versions[len(versions)-1].Version})
 }
 
 // fleetKubeconfig returns the path of a kubeconfig with one context for each cluster, named like the cluster. The
 // current context is the control plane.
-func fleetKubeconfig(l *landscape.Landscape) string { return l.Kubeconfig("fleet") }
+func fleetKubeconfig(l *landscape.Landscape) string { return l.KubeconfigPath("fleet") }
 
 func writeKubeconfig(l *landscape.Landscape) error {
 	all := clientcmdapi.NewConfig()

@@ -32,19 +32,19 @@ const (
 	Hang Admission = "hang"
 )
 
-// Admit configures a webhook in a cluster for ConfigMaps whose name begins with "guarded". The parameter named says is
-// the behaviour of the webhook. An empty value removes the webhook.
-func (l *Landscape) Admit(ctx context.Context, cluster string, says Admission) error {
+// SetAdmissionWebhook configures a webhook in a cluster for ConfigMaps whose name begins with "guarded". The parameter
+// named says is the behaviour of the webhook. An empty value removes the webhook.
+func (l *Landscape) SetAdmissionWebhook(ctx context.Context, cluster string, behaviour Admission) error {
 	config := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: AdmissionWebhook}}
 	c := l.Clients[cluster]
-	if says == "" {
+	if behaviour == "" {
 		if err := client.IgnoreNotFound(c.Delete(ctx, config)); err != nil {
 			return fmt.Errorf("taking the webhook of %s away: %w", cluster, err)
 		}
 		return nil
 	}
-	server := httptest.NewUnstartedServer(says)
+	server := httptest.NewUnstartedServer(behaviour)
 	server.Config.ErrorLog = discard
 	server.StartTLS()
 	l.servers = append(l.servers, server)

@@ -74,12 +74,12 @@ func (l *Landscape) AddChart(name, version string, archive []byte) {
 	l.charts.files["/"+file] = archive
 }
 
-// ChartRequests returns all requests to the chart repository except the first n, as method and path.
-func (l *Landscape) ChartRequests(n int) []string { return l.chartsFront.requestsAfter(n) }
+// ChartRequestsAfter returns all requests to the chart repository except the first n, as method and path.
+func (l *Landscape) ChartRequestsAfter(n int) []string { return l.chartsFront.requestsAfter(n) }
 
-// BreakCharts makes the chart repository respond to every request with 503 Service Unavailable. BreakCharts(false) ends
-// this.
-func (l *Landscape) BreakCharts(down bool) { l.chartsFront.close(down) }
+// SetChartsDown makes the chart repository respond to every request with 503 Service Unavailable. SetChartsDown(false)
+// ends this.
+func (l *Landscape) SetChartsDown(down bool) { l.chartsFront.setDown(down) }
 
 // SwapChart makes the chart repository serve other bytes for a file, such as index.yaml or shop-1.0.0.tgz. If data is
 // nil, SwapChart serves the original bytes again.

@@ -53,9 +53,10 @@ func (l *Landscape) Rows(ctx context.Context) ([]Row, error) {
 // Deployment of such a manager starts a new process.
 const lostLead = "leader election lost"
 
-// Follow prints the table of rows each time it changes, until the function done() returns true. If the context ends
-// first, Follow returns the cause and the rows that were not Ready. A manager that lost its lead is started again.
-func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) bool) error {
+// FollowAndKeepManager prints the table of rows each time it changes, until the function done() returns true. If the
+// context ends first, FollowAndKeepManager returns the cause and the rows that were not Ready. A manager that lost its
+// lead is started again.
+func (l *Landscape) FollowAndKeepManager(ctx context.Context, out io.Writer, done func([]Row) bool) error {
 	begin, last := time.Now(), ""
 	var rows []Row
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -72,7 +73,7 @@ func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) 
 			if tail := l.LogTail(10); strings.Contains(tail, lostLead) {
 				l.Say("\nthe manager has lost its Lease, because this machine is busy or another manager took it: " +
 					"it is started again")
-				return false, l.RestartManager()
+				return false, l.StartManagerAgain()
 			}
 			return false, fmt.Errorf("the manager has ended; the end of its log:\n%s", l.LogTail(10))
 		default:
@@ -118,8 +119,8 @@ func formatTable(rows []Row) string {
 	return b.String()
 }
 
-// LogContains returns the first line of the manager's log that contains one of the texts, and "" if there is none.
-func (l *Landscape) LogContains(texts ...string) string {
+// FindLogLine returns the first line of the manager's log that contains one of the texts, and "" if there is none.
+func (l *Landscape) FindLogLine(texts ...string) string {
 	data, err := os.ReadFile(filepath.Join(l.Dir, "manager.log"))
 	if err != nil {
 		return err.Error()

@@ -14,17 +14,17 @@ type forgery struct {
 	edit func(object map[string]any)
 }
 
-// Forge makes the gate change objects in the answers of the API server, until the gate is opened. A request is affected
-// if its "METHOD PATH" matches the regular expression in the parameter like. The objects in the API server do not
-// change.
-func (g *Gate) Forge(like *regexp.Regexp, edit func(object map[string]any)) {
+// ForgeResponses makes the gate change objects in the answers of the API server, until the gate is opened. A request is
+// affected if its "METHOD PATH" matches the regular expression in the parameter like. The objects in the API server do
+// not change.
+func (g *Gate) ForgeResponses(like *regexp.Regexp, edit func(object map[string]any)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.forgeries = append(g.forgeries, forgery{like, edit})
 }
 
-// forgeriesOf returns the changes of the answer to a request.
-func (g *Gate) forgeriesOf(r *http.Request) (edits []func(map[string]any)) {
+// takeForgeries returns the changes of the answer to a request.
+func (g *Gate) takeForgeries(r *http.Request) (edits []func(map[string]any)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, f := range g.forgeries {
@@ -38,7 +38,7 @@ func (g *Gate) forgeriesOf(r *http.Request) (edits []func(map[string]any)) {
 
 // forward forwards a request, and changes the object in its answer if that is to be forged.
 func (g *Gate) forward(w http.ResponseWriter, r *http.Request) {
-	edits := g.forgeriesOf(r)
+	edits := g.takeForgeries(r)
 	if len(edits) == 0 {
 		g.proxy.ServeHTTP(w, r)
 		return

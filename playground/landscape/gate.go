@@ -48,7 +48,7 @@ type Gate struct {
 	mu     sync.Mutex // guards what follows
 	faults []*fault
 	other  func(http.ResponseWriter, *http.Request) bool // see Intercept; may be nil
-	// written is nil, or see ObserveWrites.
+	// written is nil, or see InterceptWrites.
 	written func(r *http.Request, body []byte, forward func() int) bool
 	now     *period
 	met     int // number of injected faults and forged answers since the gate was opened
@@ -146,35 +146,35 @@ func (g *Gate) Intercept(answer func(http.ResponseWriter, *http.Request) bool) {
 	g.other = answer
 }
 
-// ObserveWrites makes the gate call the function written() for each request that may change an object. The argument
+// InterceptWrites makes the gate call the function written() for each request that may change an object. The argument
 // body is the body of the request. The function forward() sends the request to the API server and returns the status of
 // the response. If written() returns true, the client gets this response. If written() returns false, the gate closes
 // the client's connection. If written is nil, the gate forwards all requests again.
-func (g *Gate) ObserveWrites(written func(r *http.Request, body []byte, forward func() int) bool) {
+func (g *Gate) InterceptWrites(handle func(r *http.Request, body []byte, forward func() int) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.written = written
+	g.written = handle
 }
 
-// Hits returns the number of faults injected, and of answers forged, since the last Open.
-func (g *Gate) Hits() int {
+// InjectedCount returns the number of faults injected, and of answers forged, since the last Open.
+func (g *Gate) InjectedCount() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.met
 }
 
 // Open ends all faults and forgeries. Held requests are forwarded, or dropped without reaching the API server.
-func (g *Gate) Open(drop bool) {
+func (g *Gate) Open(dropHeld bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.faults, g.forgeries, g.met = nil, nil, 0
-	g.now.dropped = drop
+	g.now.dropped = dropHeld
 	close(g.now.end)
 	g.now = &period{end: make(chan struct{})}
 }
 
-// faultFor returns the fault for a request and the current period. The faultFor is "" if no faultFor is injected.
-func (g *Gate) faultFor(r *http.Request) (Fault, *period) {
+// takeFault returns the fault for a request and the current period. The takeFault is "" if no takeFault is injected.
+func (g *Gate) takeFault(r *http.Request) (Fault, *period) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	line := r.Method + " " + r.URL.Path
@@ -189,7 +189,7 @@ func (g *Gate) faultFor(r *http.Request) (Fault, *period) {
 
 // ServeHTTP forwards a request, or injects a fault.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	what, now := g.faultFor(r)
+	what, now := g.takeFault(r)
 	g.mu.Lock()
 	other, written := g.other, g.written
 	g.mu.Unlock()
@@ -199,20 +199,20 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch what {
 	case "":
 		if written != nil && r.Method != http.MethodGet {
-			g.observe(w, r, written)
+			g.interceptWrite(w, r, written)
 			return
 		}
 		g.forward(w, r)
 	case Cut:
-		breakConnection(r)
+		abortConnection(r)
 	case Lose:
 		g.proxy.ServeHTTP(httptest.NewRecorder(), r)
-		breakConnection(r)
+		abortConnection(r)
 	case Hold:
 		select {
 		case <-now.end:
 			if now.dropped {
-				breakConnection(r)
+				abortConnection(r)
 			}
 			g.proxy.ServeHTTP(w, r)
 		case <-r.Context().Done():
@@ -222,12 +222,12 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// observe lets written send a request.
-func (g *Gate) observe(w http.ResponseWriter, r *http.Request,
+// interceptWrite lets written send a request.
+func (g *Gate) interceptWrite(w http.ResponseWriter, r *http.Request,
 	written func(r *http.Request, body []byte, forward func() int) bool) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		breakConnection(r)
+		abortConnection(r)
 	}
 	answer := httptest.NewRecorder()
 	if !written(r, body, func() int {
@@ -237,15 +237,15 @@ func (g *Gate) observe(w http.ResponseWriter, r *http.Request,
 		g.proxy.ServeHTTP(answer, sent)
 		return answer.Code
 	}) {
-		breakConnection(r)
+		abortConnection(r)
 	}
 	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
 	_, _ = w.Write(answer.Body.Bytes()) // the client may have gone
 }
 
-// breakConnection closes the connection of a request. All other requests on the same HTTP/2 connection end, too.
-func breakConnection(r *http.Request) {
+// abortConnection closes the connection of a request. All other requests on the same HTTP/2 connection end, too.
+func abortConnection(r *http.Request) {
 	if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
 		_ = c.Close()
 	}

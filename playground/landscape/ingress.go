@@ -148,7 +148,7 @@ func (g *ingress) route(ctx context.Context, host, path string) (string, error) 
 			continue
 		}
 		for _, route := range routes {
-			if service := leadsTo(route.(map[string]any), path); service != "" {
+			if service := destinationFor(route.(map[string]any), path); service != "" {
 				return service, nil
 			}
 		}
@@ -156,8 +156,8 @@ func (g *ingress) route(ctx context.Context, host, path string) (string, error) 
 	return "", nil
 }
 
-// leadsTo returns the destination of one route of a VirtualService, or "" if the route does not match the path.
-func leadsTo(route map[string]any, path string) string {
+// destinationFor returns the destination of one route of a VirtualService, or "" if the route does not match the path.
+func destinationFor(route map[string]any, path string) string {
 	matches, _, _ := unstructured.NestedSlice(route, "match")
 	fits := slices.ContainsFunc(matches, func(m any) bool {
 		prefix, found, _ := unstructured.NestedString(m.(map[string]any), "uri", "prefix")
@@ -172,16 +172,16 @@ func leadsTo(route map[string]any, path string) string {
 	return fmt.Sprintf("%s:%d", host, port)
 }
 
-// Receive registers a component as the backend of a Service in the namespace of the manager. The component records the
-// requests that it receives. The landscape needs Options.Ingress.
-func (l *Landscape) Receive(name string, port int) {
+// AddRecordingService registers a component as the backend of a Service in the namespace of the manager. The component
+// records the requests that it receives. The landscape needs Options.Ingress.
+func (l *Landscape) AddRecordingService(name string, port int) {
 	service := fmt.Sprintf("%s.%s.svc.cluster.local:%d", name, l.Namespace(), port)
 	l.ingress.mu.Lock()
 	defer l.ingress.mu.Unlock()
 	delete(l.ingress.received, name)
 	l.ingress.services[service] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		cn, bad := runtimeOf(r.Header.Get(forwardedCertificate))
+		cn, bad := runtimeOfForwardedCert(r.Header.Get(forwardedCertificate))
 		if err != nil || bad != nil {
 			http.Error(w, fmt.Sprint(err, bad), http.StatusBadRequest)
 			return
@@ -200,9 +200,10 @@ func (l *Landscape) Received(name string) []Received {
 	return slices.Clone(l.ingress.received[name])
 }
 
-// runtimeOf returns the runtime in the header. runtimeOf parses the header like the listener of the Kyma project: the
-// certificate follows the first "Cert=", and the common name of the certificate is the runtime.
-func runtimeOf(header string) (string, error) {
+// runtimeOfForwardedCert returns the runtime in the header. runtimeOfForwardedCert parses the header like the listener
+// of the Kyma project: the certificate follows the first "Cert=", and the common name of the certificate is the
+// runtime.
+func runtimeOfForwardedCert(header string) (string, error) {
 	_, encoded, found := strings.Cut(header, "Cert=")
 	if end := strings.IndexAny(encoded, ";,"); end >= 0 {
 		encoded = encoded[:end]

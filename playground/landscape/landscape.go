@@ -129,7 +129,7 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	l := &Landscape{Options: o, Clusters: map[string]*cluster.Cluster{}, Clients: map[string]client.WithWatch{}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.Close())
+			err = errors.Join(err, l.CloseAndRemoveDir())
 		}
 	}()
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
@@ -180,8 +180,8 @@ func OpenHost(ctx context.Context, bin string, o cluster.Options) (*cluster.Host
 	return cluster.Open(ctx, o)
 }
 
-// Close stops all parts that were started and removes all files that were created.
-func (l *Landscape) Close() error {
+// CloseAndRemoveDir stops all parts that were started and removes all files that were created.
+func (l *Landscape) CloseAndRemoveDir() error {
 	var errs []error
 	for _, p := range []*Process{l.Manager, l.Replica} {
 		if p != nil {
@@ -212,7 +212,7 @@ func (l *Landscape) startCluster(ctx context.Context, name string) error {
 		return err
 	}
 	l.Clusters[name] = c
-	if err := os.WriteFile(l.Kubeconfig(name), c.Kubeconfig(), 0o600); err != nil {
+	if err := os.WriteFile(l.KubeconfigPath(name), c.Kubeconfig(), 0o600); err != nil {
 		return fmt.Errorf("writing the kubeconfig of %s: %w", name, err)
 	}
 	s := runtime.NewScheme()
@@ -224,12 +224,12 @@ func (l *Landscape) startCluster(ctx context.Context, name string) error {
 	if l.Clients[name], err = client.NewWithWatch(cfg, client.Options{Scheme: s}); err != nil {
 		return fmt.Errorf("connecting to %s: %w", name, err)
 	}
-	l.Say("%-14s %s  Kubernetes %s, ready after %.1f s", name, c.Address(), c.Version(), time.Since(begin).Seconds())
+	l.Say("%-14s %s  Kubernetes %s, ready after %.1f s", name, c.ServerURL(), c.Version(), time.Since(begin).Seconds())
 	return nil
 }
 
-// Kubeconfig returns the path of the kubeconfig of a cluster.
-func (l *Landscape) Kubeconfig(name string) string {
+// KubeconfigPath returns the path of the kubeconfig of a cluster.
+func (l *Landscape) KubeconfigPath(name string) string {
 	return filepath.Join(l.Dir, name+".kubeconfig")
 }
 
@@ -258,9 +258,9 @@ func (l *Landscape) StartReplica(ctx context.Context) error {
 	return err
 }
 
-// RestartManager starts the manager again after its end, with the login and the addresses of the previous process.
-// RestartManager sends no request to the control plane, so it also works during an outage of the control plane.
-func (l *Landscape) RestartManager() error {
+// StartManagerAgain starts the manager again after its end, with the login and the addresses of the previous process.
+// StartManagerAgain sends no request to the control plane, so it also works during an outage of the control plane.
+func (l *Landscape) StartManagerAgain() error {
 	p, err := l.startManagerProcess("manager", l.HealthAddress, l.MetricsAddress)
 	if err == nil {
 		l.Manager = p
@@ -277,7 +277,7 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(l.Kubeconfig(name), kubeconfig, 0o600); err != nil {
+	if err := os.WriteFile(l.KubeconfigPath(name), kubeconfig, 0o600); err != nil {
 		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
 	}
 	return l.startManagerProcess(name, health, metrics)
@@ -286,7 +286,7 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 // startManagerProcess starts a process of the manager and connects the relay for agents with it.
 func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process, error) {
 	args := []string{
-		"--kubeconfig=" + l.Kubeconfig(name), "--oci-registry-host=" + l.RegistryHost,
+		"--kubeconfig=" + l.KubeconfigPath(name), "--oci-registry-host=" + l.RegistryHost,
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics,
 		"--egress-allow=127.0.0.0/8", // for the chart repository and other servers of scenarios
 	}
@@ -294,7 +294,7 @@ func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process,
 		args = append(args, "--mode=in-cluster")
 	}
 	if slices.Contains(l.ManagerArgs, "--watch-mode=agent") {
-		more, err := l.reserveListener()
+		more, err := l.redirectAgents()
 		if err != nil {
 			return nil, err
 		}
@@ -320,9 +320,8 @@ func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process,
 	return process, nil
 }
 
-// reserveListener prepares an address for the listener of the next process of the manager, and returns the flags for
-// it.
-func (l *Landscape) reserveListener() ([]string, error) {
+// redirectAgents prepares an address for the listener of the next process of the manager, and returns the flags for it.
+func (l *Landscape) redirectAgents() ([]string, error) {
 	if g := l.ingress; g != nil {
 		return []string{
 			"--listener-address=" + l.ListenerAddress, "--listener-bind-address=0",
@@ -336,6 +335,6 @@ func (l *Landscape) reserveListener() ([]string, error) {
 	if err := l.startRelay(); err != nil {
 		return nil, err
 	}
-	l.relay.setTarget(listener)
+	l.relay.redirect(listener)
 	return []string{"--listener-address=" + l.ListenerAddress, "--listener-bind-address=" + listener}, nil
 }

@@ -30,7 +30,7 @@ func start(path string, args, env []string, log *os.File) (*Process, error) {
 	p := &Process{cmd: exec.Command(path, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.SysProcAttr = endsWithParent()
+	p.cmd.SysProcAttr = childProcessAttributes()
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", path, errors.Join(err, log.Close()))
 	}
@@ -58,9 +58,9 @@ func (p *Process) Err() error {
 	}
 }
 
-// Asked reports whether Stop or Kill was called for the process. If Asked returns true, the end of the process is
-// expected and is not an error.
-func (p *Process) Asked() bool { return p.asked.Load() }
+// IsStopRequested reports whether Stop or Kill was called for the process. If IsStopRequested returns true, the end of
+// the process is expected and is not an error.
+func (p *Process) IsStopRequested() bool { return p.asked.Load() }
 
 // Stop terminates the process and kills it after 15 s. Stop does nothing if the process has ended already.
 func (p *Process) Stop() error {

@@ -66,7 +66,7 @@ func (l *Landscape) pushWith(ctx context.Context, archive ocm.Archive, resources
 	if err != nil {
 		return err
 	}
-	a, err = a.Edit(func(d map[string]any) error {
+	a, err = a.WithEditedDescriptor(func(d map[string]any) error {
 		c := d["component"].(map[string]any)
 		c["resources"] = append(c["resources"].([]any), resources...)
 		return nil
@@ -102,15 +102,15 @@ func (l *Landscape) CreateTemplate(ctx context.Context, m Module) error {
 	return nil
 }
 
-// Assign sets the channels of a module to versions. Assign removes all other channels.
-func (l *Landscape) Assign(ctx context.Context, module, component string, channels map[string]string) error {
+// SetChannels sets the channels of a module to versions. SetChannels removes all other channels.
+func (l *Landscape) SetChannels(ctx context.Context, module, component string, versions map[string]string) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the manager may be writing the status
 		r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: module, Namespace: l.Namespace()}}
 		_, err := controllerutil.CreateOrUpdate(ctx, l.Clients[ControlPlane], r, func() error {
 			r.Spec.ModuleName, r.Spec.OCMComponentName, r.Spec.Channels = module, component, nil
-			for _, channel := range slices.Sorted(maps.Keys(channels)) {
+			for _, channel := range slices.Sorted(maps.Keys(versions)) {
 				r.Spec.Channels = append(r.Spec.Channels,
-					v1beta2.ChannelVersion{Channel: channel, Version: channels[channel]})
+					v1beta2.ChannelVersion{Channel: channel, Version: versions[channel]})
 			}
 			return nil
 		})
@@ -122,18 +122,18 @@ func (l *Landscape) Assign(ctx context.Context, module, component string, channe
 	return nil
 }
 
-// RequestKey returns the key of the Kyma whose spec is the desired state of a runtime. The result named cluster is the
-// name of the cluster that contains this Kyma.
-func (l *Landscape) RequestKey(name string) (cluster string, key client.ObjectKey) {
+// DesiredKymaKey returns the key of the Kyma whose spec is the desired state of a runtime. The result named cluster is
+// the name of the cluster that contains this Kyma.
+func (l *Landscape) DesiredKymaKey(runtime string) (cluster string, key client.ObjectKey) {
 	if l.InCluster {
-		return ControlPlane, client.ObjectKey{Namespace: l.Namespace(), Name: name}
+		return ControlPlane, client.ObjectKey{Namespace: l.Namespace(), Name: runtime}
 	}
-	return name, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName}
+	return runtime, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName}
 }
 
 // Edit changes the spec of a runtime's Kyma, as its admin would.
 func (l *Landscape) Edit(ctx context.Context, name string, change func(*v1beta2.KymaSpec)) error {
-	cluster, key := l.RequestKey(name)
+	cluster, key := l.DesiredKymaKey(name)
 	k := &v1beta2.Kyma{}
 	if err := l.Clients[cluster].Get(ctx, key, k); err != nil {
 		return fmt.Errorf("reading the Kyma of %s: %w", name, err)

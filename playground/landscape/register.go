@@ -49,9 +49,9 @@ func (l *Landscape) SetAccess(ctx context.Context, name string, kubeconfig []byt
 	return nil
 }
 
-// Grant creates a service account with the name user in the namespace default of a cluster. Grant returns a kubeconfig
-// with all permissions for this service account.
-func (l *Landscape) Grant(ctx context.Context, clusterName, user string) ([]byte, error) {
+// CreateAdmin creates a service account with the name user in the namespace default of a cluster. CreateAdmin returns a
+// kubeconfig with all permissions for this service account.
+func (l *Landscape) CreateAdmin(ctx context.Context, clusterName, user string) ([]byte, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: "default"}}
 	all := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user},

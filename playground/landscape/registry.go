@@ -62,7 +62,7 @@ func (d *front) requestsAfter(n int) []string {
 	return slices.Clone(d.requests[min(n, len(d.requests)):])
 }
 
-func (d *front) close(down bool) {
+func (d *front) setDown(down bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.down = down
@@ -153,14 +153,14 @@ func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base 
 	return digest.String(), nil
 }
 
-// RegistryRequests returns all requests to the registry except the first n, as method and path. RegistryRequests
-// includes the requests of [Landscape.Publish]. Requests to LockedRegistryHost without a valid user name and password
-// are not included.
-func (l *Landscape) RegistryRequests(n int) []string { return l.images.requestsAfter(n) }
+// RegistryRequestsAfter returns all requests to the registry except the first n, as method and path.
+// RegistryRequestsAfter includes the requests of [Landscape.Publish]. Requests to LockedRegistryHost without a valid
+// user name and password are not included.
+func (l *Landscape) RegistryRequestsAfter(n int) []string { return l.images.requestsAfter(n) }
 
-// BreakRegistry makes the registry respond to every request with 503 Service Unavailable. BreakRegistry(false) repairs
-// the registry.
-func (l *Landscape) BreakRegistry(down bool) { l.images.close(down) }
+// SetRegistryDown makes the registry respond to every request with 503 Service Unavailable. SetRegistryDown(false)
+// repairs the registry.
+func (l *Landscape) SetRegistryDown(down bool) { l.images.setDown(down) }
 
 // SwapBlob makes the registry serve other bytes for the blob with the digest, like a compromised registry. If data is
 // nil, the registry serves the original bytes again.

@@ -20,10 +20,10 @@ type relay struct {
 	up, down atomic.Int64 // bytes to and from the listeners
 }
 
-// Relayed returns the number of bytes that were sent so far from agents to the listener (up) and from the listener to
-// agents (down). The numbers include the overhead of TLS, but not the headers of TCP. The landscape needs agents and
+// RelayedBytes returns the number of bytes that were sent so far from agents to the listener (up) and from the listener
+// to agents (down). The numbers include the overhead of TLS, but not the headers of TCP. The landscape needs agents and
 // must have no ingress gateway.
-func (l *Landscape) Relayed() (up, down int64) { return l.relay.up.Load(), l.relay.down.Load() }
+func (l *Landscape) RelayedBytes() (up, down int64) { return l.relay.up.Load(), l.relay.down.Load() }
 
 // counter counts written bytes.
 type counter struct {
@@ -54,8 +54,8 @@ func (l *Landscape) startRelay() error {
 	return nil
 }
 
-// setTarget sets a new target. setTarget closes all connections, so that clients reconnect to the new target.
-func (r *relay) setTarget(target string) {
+// redirect sets a new target. redirect closes all connections, so that clients reconnect to the new target.
+func (r *relay) redirect(target string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.target = target
@@ -66,7 +66,7 @@ func (r *relay) setTarget(target string) {
 
 func (r *relay) close() {
 	_ = r.listener.Close() // ends serve
-	r.setTarget("")
+	r.redirect("")
 }
 
 func (r *relay) serve() {

@@ -7,10 +7,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// StartAnother starts another replica of the manager with additional flags. The replica has its own kubeconfig and its
-// own log, both with the given name. From now on, agents send their reports to the new replica. The caller must stop
-// the new replica.
-func (l *Landscape) StartAnother(ctx context.Context, name string, args ...string) (*Process, error) {
+// StartExtraReplica starts another replica of the manager with additional flags. The replica has its own kubeconfig and
+// its own log, both with the given name. From now on, agents send their reports to the new replica. The caller must
+// stop the new replica.
+func (l *Landscape) StartExtraReplica(ctx context.Context, name string, args ...string) (*Process, error) {
 	health, err := cluster.FreeAddress()
 	if err != nil {
 		return nil, err

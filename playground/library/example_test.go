@@ -27,7 +27,7 @@ func Example() {
 		ClusterInfo:      manifest.ClusterInfo{Config: api.Config()},
 		CheckReadyStates: true,
 	}
-	status, err := manifest.InstallChart(ctx, info)
+	status, err := manifest.InstallOrUpgradeChart(ctx, info)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -47,7 +47,7 @@ func Example() {
 	status, err = manifest.ConsistencyCheck(ctx, info)
 	fmt.Println("consistent:", status.Ready, status.Pending, err)
 
-	status, err = manifest.InstallChart(ctx, info)
+	status, err = manifest.InstallOrUpgradeChart(ctx, info)
 	fmt.Println("healed:", status.Ready, err)
 
 	_, err = repeatUntilReady(ctx, func() (manifest.Status, error) { return manifest.UninstallChart(ctx, info) })
@@ -79,7 +79,7 @@ func Example_diff() {
 		return nil
 	}
 	if _, err := repeatUntilReady(ctx, func() (manifest.Status, error) {
-		return manifest.InstallChart(ctx,
+		return manifest.InstallOrUpgradeChart(ctx,
 			info)
 	}); err != nil {
 		fmt.Println(err)

@@ -94,7 +94,7 @@ func repeatUntilReady(ctx context.Context, operation func() (manifest.Status, er
 func install(t *testing.T, info manifest.InstallInfo, transforms ...manifest.ObjectTransform) manifest.Status {
 	t.Helper()
 	status, err := repeatUntilReady(t.Context(), func() (manifest.Status, error) {
-		return manifest.InstallChart(
+		return manifest.InstallOrUpgradeChart(
 			t.Context(), info, transforms...)
 	})
 	if err != nil {
@@ -327,7 +327,7 @@ func TestNamespaces(t *testing.T) {
 
 	info = shopInfo("missing")
 	delete(info.ConfigFlags, "CreateNamespace")
-	if _, err := manifest.InstallChart(t.Context(), info); reasonOf(err) != apply.NamespaceNotFound ||
+	if _, err := manifest.InstallOrUpgradeChart(t.Context(), info); reasonOf(err) != apply.NamespaceNotFound ||
 		!strings.Contains(err.Error(), "CreateNamespace") {
 		t.Errorf("without a namespace: %v", err)
 	}
@@ -355,7 +355,7 @@ func TestNotReady(t *testing.T) {
 	info.SetFlags = map[string]any{"image": "example.com/crash:1"}
 	info.ConfigFlags["Wait"], info.ConfigFlags["Timeout"] = true, "3s"
 	begin := time.Now()
-	status, err := manifest.InstallChart(t.Context(), info)
+	status, err := manifest.InstallOrUpgradeChart(t.Context(), info)
 	if err != nil || status.Ready || !strings.Contains(strings.Join(status.Pending, " "), "unready") {
 		t.Errorf("got %+v, %v", status, err)
 	}
@@ -363,11 +363,11 @@ func TestNotReady(t *testing.T) {
 		t.Errorf("it waited %v", took)
 	}
 	info.SetFlags = nil
-	if status, err = manifest.InstallChart(t.Context(), info); err != nil {
+	if status, err = manifest.InstallOrUpgradeChart(t.Context(), info); err != nil {
 		t.Fatal(err)
 	}
 	info.ConfigFlags["Timeout"] = "1m"
-	if status, err = manifest.InstallChart(t.Context(), info); err != nil || !status.Ready {
+	if status, err = manifest.InstallOrUpgradeChart(t.Context(), info); err != nil || !status.Ready {
 		t.Errorf("with time enough: %+v, %v", status, err)
 	}
 	uninstall(t, info)
@@ -398,7 +398,7 @@ func TestTransforms(t *testing.T) {
 	checkNothingLeft(t, "transform")
 
 	boom := errors.New("boom")
-	if _, err := manifest.InstallChart(t.Context(), info,
+	if _, err := manifest.InstallOrUpgradeChart(t.Context(), info,
 		func(context.Context, client.Object, *manifest.Resources) error { return boom }); !errors.Is(err, boom) {
 		t.Errorf("got %v", err)
 	}
@@ -410,7 +410,7 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	info := shopInfo("refused")
 	info.SetFlags = map[string]any{"replicas": -1}
-	if _, err := manifest.InstallChart(t.Context(), info); reasonOf(err) != apply.ObjectRefused ||
+	if _, err := manifest.InstallOrUpgradeChart(t.Context(), info); reasonOf(err) != apply.ObjectRefused ||
 		!strings.Contains(err.Error(), "Deployment.apps refused/refused") {
 		t.Errorf("got %v", err)
 	}
@@ -494,7 +494,7 @@ func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 		}
 	}
 	finished = try(info, after, func(ctx context.Context, info manifest.InstallInfo) (manifest.Status, error) {
-		return manifest.InstallChart(ctx, info)
+		return manifest.InstallOrUpgradeChart(ctx, info)
 	})
 	if after%2 == 0 {
 		install(t, info)

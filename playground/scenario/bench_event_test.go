@@ -35,7 +35,7 @@ const listened = time.Minute
 func BenchmarkEvent(b *testing.B) {
 	s := bringUp(b, "--watch-mode=agent", "--orphan-sweep-interval=0")
 	s.hearRuntime(b)
-	where, key := s.land.RequestKey("runtime-a")
+	where, key := s.land.DesiredKymaKey("runtime-a")
 	for b.Loop() {
 		var answered, arrived []time.Duration
 		for i := range edits {
@@ -170,6 +170,6 @@ func BenchmarkHeartbeat(b *testing.B) {
 // heard returns the number of heartbeats that the manager has received, and the bytes to and from its listener.
 func (s *scenario) heard() (heartbeats float64, up, down int64, err error) {
 	heartbeats, err = s.land.Metric(s.ctx, "lifecycle_mgr_watcher_heard_total", `what="heartbeat"`)
-	up, down = s.land.Relayed()
+	up, down = s.land.RelayedBytes()
 	return heartbeats, up, down, err
 }

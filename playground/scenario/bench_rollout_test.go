@@ -190,7 +190,7 @@ const (
 func BenchmarkRolloutStatus(b *testing.B) {
 	s := bringUp(b, "--shards=64", "--orphan-sweep-interval=0", "--pod-name=one")
 	for _, name := range []string{"two", "three"} {
-		p, err := s.land.StartAnother(s.ctx, name, "--pod-name="+name)
+		p, err := s.land.StartExtraReplica(s.ctx, name, "--pod-name="+name)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -87,7 +87,7 @@ func (s *scenario) offer(b *testing.B, m landscape.Module) {
 	if err := s.land.Publish(s.ctx, m); err != nil {
 		b.Fatal(err)
 	}
-	if err := s.land.Assign(s.ctx, m.Name, m.Component,
+	if err := s.land.SetChannels(s.ctx, m.Name, m.Component,
 		map[string]string{v1beta2.DefaultChannel: m.Version}); err != nil {
 		b.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func BenchmarkIdle(b *testing.B) {
 			channels[channelOf(v)] = m.Version // a runtime sees only versions that are in a channel
 		}
 		templates += versions
-		if err := s.land.Assign(s.ctx, name, "kyma-project.io/module/"+name, channels); err != nil {
+		if err := s.land.SetChannels(s.ctx, name, "kyma-project.io/module/"+name, channels); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -214,7 +214,7 @@ func BenchmarkIdle(b *testing.B) {
 		}
 		<-time.After(*idle)
 		runtime, control := s.count("runtime-a"), s.count(landscape.ControlPlane)
-		pulls := s.land.RegistryRequests(s.pulls)
+		pulls := s.land.RegistryRequestsAfter(s.pulls)
 		b.ReportMetric(idle.Minutes(), "minutes")
 		b.ReportMetric(float64(len(runtime.reads)), "runtime-reads")
 		b.ReportMetric(float64(len(runtime.writes)), "runtime-writes")
@@ -342,7 +342,7 @@ func BenchmarkChannelChange(b *testing.B) {
 		channels[channelOf(i)] = m.Version
 	}
 	channels[v1beta2.DefaultChannel] = channels[channelOf(0)]
-	if err := s.land.Assign(s.ctx, module, "kyma-project.io/module/"+module, channels); err != nil {
+	if err := s.land.SetChannels(s.ctx, module, "kyma-project.io/module/"+module, channels); err != nil {
 		b.Fatal(err)
 	}
 	s.settleDown(b, module)

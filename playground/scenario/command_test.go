@@ -60,7 +60,7 @@ func (s *scenario) close() error {
 	if s.second != nil {
 		second = s.second.Manager.Stop()
 	}
-	return errors.Join(second, s.closeReplicas(), s.land.Close())
+	return errors.Join(second, s.closeReplicas(), s.land.CloseAndRemoveDir())
 }
 
 // commands are the commands of scripts, in addition to those of package testscript (cmp, stdout, cp, …). A line that
@@ -396,7 +396,7 @@ func (s *scenario) poll(look func(context.Context) (bool, string)) error {
 			if s.land.Manager != nil {
 				select {
 				case <-s.land.Manager.Done():
-					if !s.land.Manager.Asked() {
+					if !s.land.Manager.IsStopRequested() {
 						return false, fmt.Errorf("the manager has ended: %w", s.land.Manager.Err())
 					}
 				default:
@@ -460,7 +460,7 @@ func (s *scenario) mark(c *call) error {
 	for name, cluster := range s.land.Clusters {
 		s.marks[name] = cluster.Mark()
 	}
-	s.pulls, s.orders = len(s.land.RegistryRequests(0)), len(s.land.ChartRequests(0))
+	s.pulls, s.orders = len(s.land.RegistryRequestsAfter(0)), len(s.land.ChartRequestsAfter(0))
 	return nil
 }
 

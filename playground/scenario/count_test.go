@@ -166,10 +166,10 @@ func (s *scenario) underway(c *call) error {
 
 func (s *scenario) printPulls(c *call) error {
 	if c.has("charts") {
-		c.print(s.land.ChartRequests(s.orders)...)
+		c.print(s.land.ChartRequestsAfter(s.orders)...)
 		return nil
 	}
-	c.print(s.land.RegistryRequests(s.pulls)...)
+	c.print(s.land.RegistryRequestsAfter(s.pulls)...)
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (s *scenario) gate(c *call) error {
 			return err
 		}
 		return s.poll(func(context.Context) (bool, string) {
-			return g.Hits() >= n, fmt.Sprintf("%d requests met a fault", g.Hits())
+			return g.InjectedCount() >= n, fmt.Sprintf("%d requests met a fault", g.InjectedCount())
 		})
 	case len(c.args) < 3:
 		return fmt.Errorf("usage: %s", usage)
@@ -52,7 +52,7 @@ func (s *scenario) gate(c *call) error {
 	if err == nil && c.args[1] == "forge" && len(c.args) == 4 {
 		edit, err := forge(c.args[3])
 		if err == nil {
-			g.Forge(like, edit)
+			g.ForgeResponses(like, edit)
 		}
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *scenario) webhook(c *call) error {
 		return fmt.Errorf("there is no cluster %q", c.args[0])
 	}
 	says := landscape.Admission(strings.TrimSuffix(c.args[1], "none"))
-	if err := s.land.Admit(s.ctx, c.args[0], says); err != nil || says == landscape.Hang {
+	if err := s.land.SetAdmissionWebhook(s.ctx, c.args[0], says); err != nil || says == landscape.Hang {
 		return err
 	}
 	// The API server learns of the new webhook configuration by a watch. A dry run of a ConfigMap shows when the API

@@ -200,7 +200,7 @@ func (h *hostile) prepare(ctx context.Context) error {
 		return err
 	}
 	channels := map[string]string{v1beta2.DefaultChannel: m.Version}
-	if err := h.land.Assign(ctx, m.Name, m.Component, channels); err != nil {
+	if err := h.land.SetChannels(ctx, m.Name, m.Component, channels); err != nil {
 		return err
 	}
 	var err error

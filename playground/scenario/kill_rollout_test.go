@@ -98,7 +98,7 @@ func (k *writeKiller) prepare() error {
 	if err := errors.Join(
 		kcp.Patch(k.ctx, template, client.RawPatch(types.MergePatchType, []byte(
 			`{"spec":{"upgrade":{"back":"1.0.0"}}}`))),
-		k.land.Assign(k.ctx, staged, component, map[string]string{v1beta2.DefaultChannel: "1.0.0"}),
+		k.land.SetChannels(k.ctx, staged, component, map[string]string{v1beta2.DefaultChannel: "1.0.0"}),
 		kcp.Create(k.ctx, &v1beta2.RolloutPolicy{
 			ObjectMeta: metav1.ObjectMeta{Namespace: k.land.Namespace(), Name: "standard"},
 			Spec: v1beta2.RolloutPolicySpec{Modules: v1beta2.RolloutModules{Names: []string{staged}},
@@ -135,14 +135,14 @@ func (k *writeKiller) prepare() error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(k.land.Kubeconfig("gate"), kubeconfig, 0o600); err != nil {
+	if err := os.WriteFile(k.land.KubeconfigPath("gate"), kubeconfig, 0o600); err != nil {
 		return err
 	}
-	gate.ObserveWrites(k.observe)
+	gate.InterceptWrites(k.observe)
 	if err := k.land.Manager.Kill(); err != nil {
 		return err
 	}
-	k.land.ManagerArgs = append(slices.Clone(alive), "--kubeconfig="+k.land.Kubeconfig("gate"))
+	k.land.ManagerArgs = append(slices.Clone(alive), "--kubeconfig="+k.land.KubeconfigPath("gate"))
 	return k.land.StartManager(k.ctx)
 }
 
@@ -218,7 +218,7 @@ func (k *writeKiller) move(version string, moves int) (kills int, err error) {
 	k.mu.Lock()
 	k.isActive, k.isRecorded, k.once = true, false, map[string]bool{}
 	k.mu.Unlock()
-	if err := k.land.Assign(k.ctx, staged, "kyma-project.io/module/"+staged,
+	if err := k.land.SetChannels(k.ctx, staged, "kyma-project.io/module/"+staged,
 		map[string]string{v1beta2.DefaultChannel: version}); err != nil {
 		return 0, err
 	}
@@ -230,7 +230,7 @@ func (k *writeKiller) move(version string, moves int) (kills int, err error) {
 		}
 		kills++
 		k.isKilled = false
-		return k.land.RestartManager()
+		return k.land.StartManagerAgain()
 	}
 	err = k.poll(func(ctx context.Context) (bool, string) {
 		if err := restart(); err != nil {

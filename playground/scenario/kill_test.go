@@ -173,7 +173,7 @@ func (k *killing) prepare() error {
 			return err
 		}
 	}
-	if err := k.land.Assign(k.ctx, "fragile", "kyma-project.io/module/fragile",
+	if err := k.land.SetChannels(k.ctx, "fragile", "kyma-project.io/module/fragile",
 		map[string]string{"regular": "1.0.0", "fast": "2.0.0"}); err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (k *killing) isGone(ctx context.Context) bool {
 
 // copies returns the names of the two copies of the Kyma, by cluster.
 func (k *killing) copies() map[string]client.ObjectKey {
-	_, remote := k.land.RequestKey("runtime-a")
+	_, remote := k.land.DesiredKymaKey("runtime-a")
 	return map[string]client.ObjectKey{landscape.ControlPlane: {Namespace: k.land.Namespace(), Name: "runtime-a"},
 		"runtime-a": remote}
 }

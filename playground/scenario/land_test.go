@@ -46,7 +46,7 @@ func (s *scenario) register(c *call) error {
 	if err := s.land.Register(s.ctx, c.args[0], c.args[1]); err != nil {
 		return err
 	}
-	where, key := s.land.RequestKey(c.args[0])
+	where, key := s.land.DesiredKymaKey(c.args[0])
 	return s.poll(func(ctx context.Context) (bool, string) {
 		err := s.land.Clients[where].Get(ctx, key, &v1beta2.Kyma{})
 		return err == nil, fmt.Sprint(err)
@@ -102,7 +102,7 @@ func (s *scenario) kubeconfig(name, sort string) ([]byte, error) {
 		return gate.Kubeconfig()
 	}
 	if sort == "user" {
-		return s.land.Grant(s.ctx, name, of)
+		return s.land.CreateAdmin(s.ctx, name, of)
 	}
 	config, err := clientcmd.Load(runtime.Kubeconfig())
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *scenario) secondControlPlane(c *call) error {
 		if len(args) == 2 {
 			runtime = name
 		}
-		access, err := s.land.Clusters[runtime].UserKubeconfig(secondUser)
+		access, err := s.land.Clusters[runtime].AdminKubeconfigAs(secondUser)
 		if err != nil {
 			return err
 		}
@@ -282,7 +282,7 @@ func publishSample(ctx context.Context, land *landscape.Landscape, c *call) erro
 			return err
 		}
 	}
-	return land.Assign(ctx, sample.Module, component(c, sample.Module),
+	return land.SetChannels(ctx, sample.Module, component(c, sample.Module),
 		map[string]string{"regular": versions[0].Version, "fast": versions[len(versions)-1].Version})
 }
 
@@ -335,7 +335,7 @@ func (s *scenario) channels(c *call) error {
 		}
 		channels[channel] = version
 	}
-	return s.land.Assign(s.ctx, c.args[0], component(c, c.args[0]), channels)
+	return s.land.SetChannels(s.ctx, c.args[0], component(c, c.args[0]), channels)
 }
 
 func (s *scenario) playRegistry(c *call) error {
@@ -345,7 +345,7 @@ func (s *scenario) playRegistry(c *call) error {
 	}
 	switch c.args[0] {
 	case "down", "up":
-		s.land.BreakRegistry(c.args[0] == "down")
+		s.land.SetRegistryDown(c.args[0] == "down")
 		return nil
 	case "swap", "restore":
 		module, version, ok := strings.Cut(c.args[len(c.args)-1], ":")

@@ -72,7 +72,7 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 	if err := s.land.Publish(ctx, m); err != nil {
 		return err
 	}
-	if err := s.land.Assign(ctx, m.Name, m.Component,
+	if err := s.land.SetChannels(ctx, m.Name, m.Component,
 		map[string]string{v1beta2.DefaultChannel: m.Version}); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 
 // rotate replaces the manager's credential for the runtime.
 func (s *scenario) rotate(ctx context.Context, i int) error {
-	kubeconfig, err := s.land.Grant(ctx, "runtime-a", fmt.Sprintf("user-%d", i+1))
+	kubeconfig, err := s.land.CreateAdmin(ctx, "runtime-a", fmt.Sprintf("user-%d", i+1))
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (s *scenario) rotate(ctx context.Context, i int) error {
 
 // seeReady waits until the Kyma in the runtime is Ready and has this number of modules, as in 1/1.
 func (s *scenario) seeReady(modules string) error {
-	where, key := s.land.RequestKey("runtime-a")
+	where, key := s.land.DesiredKymaKey("runtime-a")
 	return s.poll(func(ctx context.Context) (bool, string) {
 		k := &v1beta2.Kyma{}
 		if err := s.land.Clients[where].Get(ctx, key, k); err != nil {

@@ -235,7 +235,7 @@ func (s *scenario) receive(c *call) error {
 	if err != nil {
 		return err
 	}
-	s.land.Receive(c.args[0], port)
+	s.land.AddRecordingService(c.args[0], port)
 	return nil
 }
 

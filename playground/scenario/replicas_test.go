@@ -35,7 +35,7 @@ func (s *scenario) replicas(c *call) error {
 			s.others = map[string]*landscape.Process{}
 		}
 		var err error
-		s.others[name], err = s.land.StartAnother(s.ctx, name, append(c.args[2:], "--pod-name="+name)...)
+		s.others[name], err = s.land.StartExtraReplica(s.ctx, name, append(c.args[2:], "--pod-name="+name)...)
 		return err
 	case "kill", "stop", "pause", "resume", "ended":
 		return s.signal(what, name)

@@ -134,7 +134,7 @@ func (s *scenario) playCharts(c *call) error {
 	}
 	switch what, file := c.args[0], c.args[len(c.args)-1]; what {
 	case "down", "up":
-		s.land.BreakCharts(what == "down")
+		s.land.SetChartsDown(what == "down")
 	case "swap":
 		s.land.SwapChart(file, []byte("not: [what it should be"))
 	case "restore":

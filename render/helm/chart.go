@@ -12,7 +12,7 @@
 //	library charts                      supported as subcharts; a library chart alone is refused: it has no objects to install
 //	crds/                               ordinary objects, first in the bundle; therefore CRDs are upgraded and removed, too
 //	kubeVersion of Chart.yaml           checked; the error has reason KubernetesTooOld
-//	.Capabilities                       set by the caller; a template can read only the properties that Queries
+//	.Capabilities                       set by the caller; a template can read only the properties that CapabilityQueries
 //	                                    returns, so that clusters that differ only in other properties share a bundle
 //	.Release                            IsInstall is always true, IsUpgrade false and Revision 1, because one result is used for
 //	                                    the first installation and for all upgrades
@@ -79,29 +79,29 @@ const operationChart = "rendering the chart"
 // maxMetadataValues is the maximum number of values in Chart.yaml.
 const maxMetadataValues = 20_000
 
-// Queries returns the properties of the cluster that the chart reads, sorted. A query is "kubeVersion", "kubeVersion in
-// <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. A range has the syntax of
-// kubeVersion in Chart.yaml, such as ">=1.27". Queries finds the uses of .Capabilities in the files of the chart.
-// Values in Settings can contain template code, so Queries searches the Settings, too. The queries include every
-// property of the cluster that a template can read. Queries may also return properties that no template reads. Render
-// hides all other properties of the cluster from the templates.
-func Queries(files []input.File, settings Settings) []string {
+// CapabilityQueries returns the properties of the cluster that the chart reads, sorted. A query is "kubeVersion",
+// "kubeVersion in <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. A range has the
+// syntax of kubeVersion in Chart.yaml, such as ">=1.27". CapabilityQueries finds the uses of .Capabilities in the files
+// of the chart. Values in Settings can contain template code, so CapabilityQueries searches the Settings, too. The
+// queries include every property of the cluster that a template can read. CapabilityQueries may also return properties
+// that no template reads. Render hides all other properties of the cluster from the templates.
+func CapabilityQueries(files []input.File, settings Settings) []string {
 	var queries []string
 	for _, f := range files {
 		if path.Ext(f.Path) != ".md" && path.Base(f.Path) != notesFile {
-			queries = appendQueries(queries, f.Data)
+			queries = appendCapabilityQueries(queries, f.Data)
 		}
 		if f.Path == "Chart.yaml" {
 			var metadata struct{ KubeVersion string }
-			if input.CheckValues(f.Data, maxMetadataValues) == nil &&
+			if input.CheckValueCount(f.Data, maxMetadataValues) == nil &&
 				yaml.Unmarshal(f.Data, &metadata) == nil && metadata.KubeVersion != "" {
 				queries = append(queries, queryRange+metadata.KubeVersion)
 			}
 		}
 	}
-	queries = appendQueries(queries, settings.Values)
+	queries = appendCapabilityQueries(queries, settings.Values)
 	for _, expression := range settings.Set {
-		queries = appendQueries(queries, []byte(expression))
+		queries = appendCapabilityQueries(queries, []byte(expression))
 	}
 	slices.Sort(queries)
 	return slices.Compact(queries)
@@ -145,12 +145,12 @@ func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 // because the objects depend on random values.
 func Render(ctx context.Context, files []input.File, settings Settings) (
 	[]*unstructured.Unstructured, []string, error) {
-	first, err := renderDraw(ctx, files, settings, firstDraw)
+	first, err := renderWithDraw(ctx, files, settings, firstDraw)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(first.drawn) > 0 {
-		second, err := renderDraw(ctx, files, settings, secondDraw)
+		second, err := renderWithDraw(ctx, files, settings, secondDraw)
 		if err == nil {
 			err = first.compare(second)
 		}
@@ -162,7 +162,7 @@ func Render(ctx context.Context, files []input.File, settings Settings) (
 	for _, o := range first.objects {
 		objects = append(objects, o.Unstructured)
 	}
-	return settings.AddNamespace(objects), first.leftOut, nil
+	return settings.PrependNamespaceObject(objects), first.leftOut, nil
 }
 
 // renderedObject is a rendered object and the path of the template or file that contains it.
@@ -179,9 +179,9 @@ type rendering struct {
 	drawn   []string // names of the called functions whose result differs each time
 }
 
-// renderDraw renders a chart with one of two sets of fixed random values. The parameter d selects the set. Functions
-// such as randAlphaNum return values from the selected set, in place of random values.
-func renderDraw(ctx context.Context, files []input.File, settings Settings, d draw) (*rendering, error) {
+// renderWithDraw renders a chart with one of two sets of fixed random values. The parameter d selects the set.
+// Functions such as randAlphaNum return values from the selected set, in place of random values.
+func renderWithDraw(ctx context.Context, files []input.File, settings Settings, d draw) (*rendering, error) {
 	chart, texts, f, err := runTemplates(ctx, files, settings, d)
 	if err != nil {
 		return nil, err
@@ -201,9 +201,10 @@ func renderDraw(ctx context.Context, files []input.File, settings Settings, d dr
 	return r, nil
 }
 
-// Outputs returns the output of each template of a chart, by path of the template, before the output is decoded. Line
-// numbers in errors about the output of a template refer to the text that Outputs returns for this template.
-func Outputs(ctx context.Context, files []input.File, settings Settings) (map[string]string, error) {
+// TemplateOutputs returns the output of each template of a chart, by path of the template, before the output is
+// decoded. Line numbers in errors about the output of a template refer to the text that TemplateOutputs returns for
+// this template.
+func TemplateOutputs(ctx context.Context, files []input.File, settings Settings) (map[string]string, error) {
 	_, texts, _, err := runTemplates(ctx, files, settings, firstDraw)
 	if err == nil {
 		size := int64(0)
@@ -259,7 +260,7 @@ func loadChart(files []input.File) (*helmchart.Chart, error) {
 			limit = maxMetadataValues
 		}
 		if folder, _, _ := strings.Cut(f.Path, "/"); folder != "templates" && input.IsManifest(f.Path) {
-			if err := input.CheckValues(f.Data, limit); err != nil {
+			if err := input.CheckValueCount(f.Data, limit); err != nil {
 				return nil, withTemplate(f.Path, "", err)
 			}
 		}
@@ -275,12 +276,12 @@ func loadChart(files []input.File) (*helmchart.Chart, error) {
 		return nil, &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: fmt.Sprintf(
 			"chart %s is a library, which holds nothing to install: install a chart that uses it", chart.Name())}
 	}
-	return chart, settleDependencies(chart)
+	return chart, checkAndSortDependencies(chart)
 }
 
-// settleDependencies returns an error for a missing or repeated dependency. settleDependencies also sorts the
-// subcharts, because the loader returns them in random order.
-func settleDependencies(chart *helmchart.Chart) error {
+// checkAndSortDependencies returns an error for a missing or repeated dependency. checkAndSortDependencies also sorts
+// the subcharts, because the loader returns them in random order.
+func checkAndSortDependencies(chart *helmchart.Chart) error {
 	subcharts := slices.Clone(chart.Dependencies())
 	id := func(c *helmchart.Chart) string { return c.Name() + " " + c.Metadata.Version }
 	slices.SortFunc(subcharts, func(a, b *helmchart.Chart) int { return strings.Compare(id(a), id(b)) })
@@ -300,7 +301,7 @@ func settleDependencies(chart *helmchart.Chart) error {
 		}
 	}
 	for _, subchart := range subcharts {
-		if err := settleDependencies(subchart); err != nil {
+		if err := checkAndSortDependencies(subchart); err != nil {
 			return err
 		}
 	}
@@ -325,7 +326,7 @@ func renderValues(files []input.File, chart *helmchart.Chart, settings Settings)
 	if err != nil {
 		return nil, err
 	}
-	capabilities, err := settings.Capabilities.visible(Queries(files, settings))
+	capabilities, err := settings.Capabilities.visible(CapabilityQueries(files, settings))
 	if err != nil {
 		return nil, err
 	}
@@ -491,14 +492,14 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []rend
 		}
 	}
 	slices.SortStableFunc(objects, func(a, b renderedObject) int {
-		return compareKinds(a.GetKind(), b.GetKind())
+		return compareInstallOrder(a.GetKind(), b.GetKind())
 	})
 	return objects, leftOut, nil
 }
 
-// compareKinds compares two kinds by the order in which Helm installs kinds. Kinds that Helm does not know are last, in
-// alphabetical order.
-func compareKinds(a, b string) int {
+// compareInstallOrder compares two kinds by the order in which Helm installs kinds. Kinds that Helm does not know are
+// last, in alphabetical order.
+func compareInstallOrder(a, b string) int {
 	place := func(kind string) int {
 		if i := slices.Index(releaseutil.InstallOrder, kind); i >= 0 {
 			return i
@@ -547,9 +548,9 @@ func parseOutput(quota *input.Quota, text string) ([]*unstructured.Unstructured,
 }
 
 // withTemplate adds the path of the template to an error.
-func withTemplate(name, where string, err error) error {
+func withTemplate(name, problemPrefix string, err error) error {
 	if e, ok := errors.AsType[*input.Error](err); ok {
-		e.Operation, e.File, e.Problem = operationChart, name, where+e.Problem
+		e.Operation, e.File, e.Problem = operationChart, name, problemPrefix+e.Problem
 	}
 	return err
 }

@@ -72,7 +72,7 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 	return settings
 }
 
-// ParseConfig parses a config layer. The following example shows the form of a config layer.
+// ParseInstallConfigs parses a config layer. The following example shows the form of a config layer.
 //
 //	configs:
 //	- name: redis                                       # name of the installation
@@ -84,7 +84,7 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 // first one.
 //
 // Errors have reason InvalidConfig, InvalidValues, InvalidArchive or ArchiveTooLarge.
-func ParseConfig(layer []byte) ([]Config, error) {
+func ParseInstallConfigs(layer []byte) ([]Config, error) {
 	data, err := input.Decompress(layer, maxConfigBytes)
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func TestParseConfig(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			for what, layer := range map[string][]byte{"plain": []byte(tc.layer), "zipped": zip(t, []byte(tc.layer))} {
-				got, err := ParseConfig(layer)
+				got, err := ParseInstallConfigs(layer)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -85,7 +85,7 @@ func TestParseConfigFails(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseConfig([]byte(tc.layer))
+			_, err := ParseInstallConfigs([]byte(tc.layer))
 			if reasonOf(err) != tc.want || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("got %v", err)
 			}
@@ -95,7 +95,7 @@ func TestParseConfigFails(t *testing.T) {
 
 // TestConfigApplyTo checks that a chart is rendered with the values of the config.
 func TestConfigApplyTo(t *testing.T) {
-	configs, err := ParseConfig(
+	configs, err := ParseInstallConfigs(
 		[]byte("configs:\n- {name: shop, overrides: {a: 1}, clientConfig: " +
 			"'Namespace=n,ReleaseName=r,CreateNamespace=true,SkipCRDs=true'}\n- {name: shop, overrides: a=2}"))
 	if err != nil {
@@ -121,7 +121,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("configs: [{name: a, overrides: {b: null}, clientConfig: {Wait: true}}]"))
 	f.Add([]byte("configs: &a [*a]"))
 	f.Fuzz(func(t *testing.T, layer []byte) {
-		configs, err := ParseConfig(layer)
+		configs, err := ParseInstallConfigs(layer)
 		if err != nil {
 			if reasonOf(err) == err.Error() {
 				t.Errorf("no reason: %v", err)
@@ -129,7 +129,7 @@ func FuzzParseConfig(f *testing.F) {
 			return
 		}
 		for _, c := range configs {
-			// ApplyTo and Overrides must work for every config that ParseConfig accepts.
+			// ApplyTo and Overrides must work for every config that ParseInstallConfigs accepts.
 			if _, err := c.ApplyTo(Settings{}).Overrides(); err != nil || c.Name == "" || c.Client.Timeout < 0 {
 				t.Errorf("%+v was accepted: %v", c, err)
 			}

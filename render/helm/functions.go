@@ -39,9 +39,9 @@ func (f *functions) templateFunctions() template.FuncMap {
 	original := sprig.TxtFuncMap()
 	table := template.FuncMap{
 		checkContextName: f.checkContext,
-		"lookup":         f.lookup,
+		"lookup":         f.emptyLookup,
 		"getHostByName": func(string) (string, error) {
-			return "", f.refusalError(
+			return "", f.recordRefusal(
 				"getHostByName is refused, because rendering does not use the network: pass the address as a value")
 		},
 		"keys": func(dicts ...map[string]any) []string {
@@ -61,20 +61,20 @@ func (f *functions) templateFunctions() template.FuncMap {
 		"repeat": func(count int, text string) (string, error) {
 			if count < 0 || count > maxRepeat || count*len(text) > maxRepeat {
 				return "",
-					f.refusalError(fmt.Sprintf("repeat is refused, because its result would have more than %d bytes",
+					f.recordRefusal(fmt.Sprintf("repeat is refused, because its result would have more than %d bytes",
 						maxRepeat))
 			}
 			return original["repeat"].(func(int, string) string)(count, text), nil
 		},
 		"indent": func(spaces int, text string) (string, error) {
 			if spaces < 0 || spaces > 1000 {
-				return "", f.refusalError("indent by more than 1000 spaces is refused")
+				return "", f.recordRefusal("indent by more than 1000 spaces is refused")
 			}
 			return original["indent"].(func(int, string) string)(spaces, text), nil
 		},
 		"nindent": func(spaces int, text string) (string, error) {
 			if spaces < 0 || spaces > 1000 {
-				return "", f.refusalError("nindent by more than 1000 spaces is refused")
+				return "", f.recordRefusal("nindent by more than 1000 spaces is refused")
 			}
 			return original["nindent"].(func(int, string) string)(spaces, text), nil
 		},
@@ -88,13 +88,13 @@ func (f *functions) templateFunctions() template.FuncMap {
 		"seq": func(params ...int) (string, error) {
 			for _, p := range params {
 				if p > maxItems || p < -maxItems {
-					return "", f.refusalError(fmt.Sprintf("seq is refused beyond %d", maxItems))
+					return "", f.recordRefusal(fmt.Sprintf("seq is refused beyond %d", maxItems))
 				}
 			}
 			return original["seq"].(func(...int) string)(params...), nil
 		},
 	}
-	maps.Copy(table, f.randomFunctions(original))
+	maps.Copy(table, f.fixedRandomFunctions(original))
 	return table
 }
 
@@ -107,15 +107,15 @@ func (f *functions) untilStep(start, stop, step int) ([]int, error) {
 	}
 	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
 		if out = append(out, i); len(out) > maxItems {
-			return nil, f.refusalError(fmt.Sprintf("counting beyond %d is refused", maxItems))
+			return nil, f.recordRefusal(fmt.Sprintf("counting beyond %d is refused", maxItems))
 		}
 	}
 	return out, nil
 }
 
-// lookup implements the template function lookup: it returns an empty map, as "helm template" does, and records the
-// call.
-func (f *functions) lookup(apiVersion, kind, namespace, name string) map[string]any {
+// emptyLookup implements the template function lookup: it returns an empty map, as "helm template" does, and records
+// the call.
+func (f *functions) emptyLookup(apiVersion, kind, namespace, name string) map[string]any {
 	call := fmt.Sprintf("lookup of %s %s %s/%s found nothing: one rendering is for all clusters",
 		apiVersion, kind, namespace, name)
 	if !slices.Contains(f.lookups, call) && len(f.lookups) < 100 {
@@ -124,7 +124,7 @@ func (f *functions) lookup(apiVersion, kind, namespace, name string) map[string]
 	return map[string]any{}
 }
 
-func (f *functions) refusalError(why string) error {
+func (f *functions) recordRefusal(why string) error {
 	f.refusal = why
 	return errors.New(why)
 }

@@ -39,35 +39,36 @@ var drawnTimes = [...]time.Time{
 // drawnCertificate is the result of a function that makes a certificate; it has the fields that templates read.
 type drawnCertificate struct{ Cert, Key string }
 
-// randomFunctions returns replacements with fixed results for the template functions whose results are random. The
+// fixedRandomFunctions returns replacements with fixed results for the template functions whose results are random. The
 // parameter original contains the functions of the library Sprig that are replaced.
-func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap {
+func (f *functions) fixedRandomFunctions(original template.FuncMap) template.FuncMap {
 	characters := func(name, first, second string) func(int) (string, error) {
 		return func(count int) (string, error) {
-			f.addDrawn(name)
+			f.recordRandomCall(name)
 			if count < 0 || count > maxRepeat {
-				return "", f.refusalError(fmt.Sprintf("%s is refused, because its result would have more than %d bytes",
-					name,
-					maxRepeat))
+				return "",
+					f.recordRefusal(fmt.Sprintf("%s is refused, because its result would have more than %d bytes",
+						name,
+						maxRepeat))
 			}
 			return strings.Repeat([...]string{first, second}[f.draw], count), nil
 		}
 	}
 	text := func(name string) func(...any) string {
 		return func(...any) string {
-			f.addDrawn(name)
+			f.recordRandomCall(name)
 			return name + "-" + strconv.Itoa(int(f.draw))
 		}
 	}
 	certificate := func(name string) func(...any) drawnCertificate {
 		return func(...any) drawnCertificate {
-			f.addDrawn(name)
+			f.recordRandomCall(name)
 			is := name + "-" + strconv.Itoa(int(f.draw))
 			return drawnCertificate{Cert: is + "-cert", Key: is + "-key"}
 		}
 	}
 	now := func() time.Time {
-		f.addDrawn("now")
+		f.recordRandomCall("now")
 		return drawnTimes[f.draw]
 	}
 	table := template.FuncMap{
@@ -80,26 +81,26 @@ func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap 
 			return base64.StdEncoding.EncodeToString([]byte(bytes)), err
 		},
 		"randInt": func(low, high int) (int, error) {
-			f.addDrawn("randInt")
+			f.recordRandomCall("randInt")
 			if high <= low {
 				return 0, errors.New("randInt needs a maximum that is larger than the minimum")
 			}
 			return [...]int{low, high - 1}[f.draw], nil
 		},
 		"shuffle": func(text string) string {
-			f.addDrawn("shuffle")
+			f.recordRandomCall("shuffle")
 			if runes := []rune(text); f.draw == secondDraw && len(runes) > 0 {
 				return string(append(runes[1:], runes[0]))
 			}
 			return text
 		},
 		"uuidv4": func() string {
-			f.addDrawn("uuidv4")
+			f.recordRandomCall("uuidv4")
 			return [...]string{"aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa", "bbbbbbbb-bbbb-4bbb-9bbb-bbbbbbbbbbbb"}[f.draw]
 		},
 		"now": now,
 		"ago": func(any) string {
-			f.addDrawn("ago")
+			f.recordRandomCall("ago")
 			return [...]string{"1h0m0s", "26h3m4s"}[f.draw]
 		},
 	}
@@ -130,8 +131,8 @@ func (f *functions) randomFunctions(original template.FuncMap) template.FuncMap 
 	return table
 }
 
-// addDrawn records that a template has called a function whose result differs each time.
-func (f *functions) addDrawn(name string) {
+// recordRandomCall records that a template has called a function whose result differs each time.
+func (f *functions) recordRandomCall(name string) {
 	if !slices.Contains(f.drawn, name) {
 		f.drawn = append(f.drawn, name)
 	}

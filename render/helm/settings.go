@@ -54,7 +54,7 @@ type Capabilities struct {
 const DefaultKubeVersion = "v1.37.0"
 
 // A query asks for a property of the cluster on which the rendering of a chart depends. Each query that the function
-// Queries returns is equal to queryVersion or queryAPIs, or begins with queryRange or queryAPI.
+// CapabilityQueries returns is equal to queryVersion or queryAPIs, or begins with queryRange or queryAPI.
 const (
 	queryVersion = "kubeVersion"     // the version of Kubernetes
 	queryRange   = "kubeVersion in " // whether the version is in this range
@@ -63,13 +63,13 @@ const (
 )
 
 // capabilityUse matches uses of .Capabilities in a template. The text after .Capabilities determines which property of
-// the cluster the template reads. If appendQueries does not know the text after .Capabilities, the template may read
-// any property. Therefore appendQueries then adds queries for all properties.
+// the cluster the template reads. If appendCapabilityQueries does not know the text after .Capabilities, the template
+// may read any property. Therefore appendCapabilityQueries then adds queries for all properties.
 var capabilityUse = regexp.MustCompile(
 	"[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
 
-// appendQueries appends a query for each property of the cluster that the template code in a text can read.
-func appendQueries(queries []string, text []byte) []string {
+// appendCapabilityQueries appends a query for each property of the cluster that the template code in a text can read.
+func appendCapabilityQueries(queries []string, text []byte) []string {
 	for _, m := range capabilityUse.FindAllSubmatch(text, -1) {
 		switch what := string(m[1]); {
 		case what == ".HelmVersion":
@@ -118,18 +118,18 @@ func (c Capabilities) apis() []string {
 }
 
 // Digest returns one digest of three inputs: the artefact, the settings, and the answers of the cluster to queries. The
-// argument artefact is the digest of the artefact. The argument queries is the result of CapabilityQueries. To compute
-// its result, Digest needs only the digest of the artefact. Digest neither reads nor renders the artefact. The caller
-// sets the returned digest in the field Digest of the Options in package render. If the argument artefact is "", Digest
-// returns "". If there are neither settings nor queries, Digest returns the argument artefact.
-func (s Settings) Digest(artefact string, queries []string) string {
-	if artefact == "" || len(queries) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace &&
+// argument artefactDigest is the digest of the artefact. The argument queries is the result of CapabilityQueries. To
+// compute its result, Digest needs only the digest of the artefact. Digest neither reads nor renders the artefact. The
+// caller sets the returned digest in the field Digest of the Options in package render. If the argument artefactDigest
+// is "", Digest returns "". If there are neither settings nor queries, Digest returns the argument artefactDigest.
+func (s Settings) Digest(artefactDigest string, queries []string) string {
+	if artefactDigest == "" || len(queries) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace &&
 		len(s.Values) == 0 && len(s.Set) == 0 &&
 		!s.DisableHooks && !s.SkipCRDs {
-		return artefact
+		return artefactDigest
 	}
 	sum := sha256.New()
-	input.Hash(sum, input.EncodingVersion, artefact, s.Release, s.Namespace, string(s.Values),
+	input.Hash(sum, input.EncodingVersion, artefactDigest, s.Release, s.Namespace, string(s.Values),
 		strconv.FormatBool(s.CreateNamespace),
 		strconv.FormatBool(s.DisableHooks), strconv.FormatBool(s.SkipCRDs), strconv.Itoa(len(s.Set)))
 	input.Hash(sum, s.Set...)
@@ -176,8 +176,9 @@ func parseSet(expression string, into map[string]any) (err error) {
 	return strvals.ParseInto(expression, into)
 }
 
-// AddNamespace adds the Namespace to the objects if CreateNamespace is set and the objects do not contain it yet.
-func (s Settings) AddNamespace(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+// PrependNamespaceObject adds the Namespace to the objects if CreateNamespace is set and the objects do not contain it
+// yet.
+func (s Settings) PrependNamespaceObject(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	if !s.CreateNamespace || s.Namespace == "" || s.Namespace == "default" {
 		return objects
 	}

@@ -142,7 +142,7 @@ func (b *Budget) TakeFile(from io.Reader) ([]byte, error) {
 }
 
 // Untar returns the regular files of an archive, sorted by path, and the path of the first link in the archive.
-func Untar(data []byte, left *Budget) (files []File, link string, err error) {
+func Untar(data []byte, left *Budget) (files []File, firstLink string, err error) {
 	archive := tar.NewReader(bytes.NewReader(data))
 	for {
 		header, err := archive.Next()
@@ -159,8 +159,8 @@ func Untar(data []byte, left *Budget) (files []File, link string, err error) {
 		if err != nil {
 			return nil, "", err
 		}
-		if link == "" && (header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink) {
-			link = name
+		if firstLink == "" && (header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink) {
+			firstLink = name
 		}
 		if header.Typeflag != tar.TypeReg || strings.HasPrefix(path.Base(name), "._") {
 			continue
@@ -175,7 +175,7 @@ func Untar(data []byte, left *Budget) (files []File, link string, err error) {
 		files = append(files, File{name, content})
 	}
 	slices.SortStableFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
-	return files, link, nil
+	return files, firstLink, nil
 }
 
 // safePath returns the clean path of an entry of an archive. If the path or the link target of the entry is outside of

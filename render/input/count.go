@@ -44,18 +44,18 @@ func tooMany(limit int, what string) error {
 	return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf("it has more than %d %s: split the module", limit, what)}
 }
 
-// CheckValues returns an error if a YAML or JSON document in data may have more than limit values. CheckValues only
-// scans the text: it does not decode the documents and so needs no memory for them. CheckValues does not check whether
-// the documents are valid YAML or JSON.
-func CheckValues(data []byte, limit int) error {
+// CheckValueCount returns an error if a YAML or JSON document in data may have more than limit values. CheckValueCount
+// only scans the text: it does not decode the documents and so needs no memory for them. CheckValueCount does not check
+// whether the documents are valid YAML or JSON.
+func CheckValueCount(data []byte, limit int) error {
 	exceeds := false
 	if len(data) <= limit { // each value has a byte
 		return nil
 	}
 	if json.Valid(data) {
-		exceeds = countJSON(data) > limit
+		exceeds = countJSONValues(data) > limit
 	} else {
-		exceeds = estimateYAML(data, limit) > limit
+		exceeds = estimateYAMLValues(data, limit) > limit
 	}
 	if exceeds {
 		return tooMany(limit, "values in one document")
@@ -63,8 +63,8 @@ func CheckValues(data []byte, limit int) error {
 	return nil
 }
 
-// countJSON returns the number of values and keys of a valid JSON document.
-func countJSON(data []byte) int {
+// countJSONValues returns the number of values and keys of a valid JSON document.
+func countJSONValues(data []byte) int {
 	count, inText := 1, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
@@ -79,16 +79,17 @@ func countJSON(data []byte) int {
 	return count
 }
 
-// estimateYAML returns an upper limit of the number of values in the largest document of a YAML stream. estimateYAML
-// ends early when a document exceeds limit. estimateYAML counts indicators, which are the characters of YAML that can
-// stand before a value. The table lists the indicators and the values that each indicator can add.
+// estimateYAMLValues returns an upper limit of the number of values in the largest document of a YAML stream.
+// estimateYAMLValues ends early when a document exceeds limit. estimateYAMLValues counts indicators, which are the
+// characters of YAML that can stand before a value. The table lists the indicators and the values that each indicator
+// can add.
 //
 //	{ , : ?   a key and a value, of which one can be empty
 //	[         the first item
 //	-         an item, if a space follows
 //
-// estimateYAML does not count a colon inside of a word, as in a URL.
-func estimateYAML(data []byte, limit int) int {
+// estimateYAMLValues does not count a colon inside of a word, as in a URL.
+func estimateYAMLValues(data []byte, limit int) (atMost int) {
 	const first = 2 // the document and an empty value
 	largest, count := first, first
 	for i, c := range data {
@@ -107,16 +108,16 @@ func estimateYAML(data []byte, limit int) int {
 		case '?': // in a flow, no space has to follow
 			count += 2
 		case ':':
-			if isBlank(next) || isFlow(next) || isFlow(previous) || previous == '"' || previous == '\'' ||
-				isBlank(previous) {
+			if mayBeBlank(next) || isFlow(next) || isFlow(previous) || previous == '"' || previous == '\'' ||
+				mayBeBlank(previous) {
 				count += 2
 			}
 		case '-':
 			switch {
 			case previous == '\n' && i+2 < len(data) && next == '-' && data[i+2] == '-' &&
-				(i+3 == len(data) || isBlank(data[i+3])):
+				(i+3 == len(data) || mayBeBlank(data[i+3])):
 				count = first
-			case isBlank(next):
+			case mayBeBlank(next):
 				count++
 			}
 		}
@@ -127,9 +128,9 @@ func estimateYAML(data []byte, limit int) int {
 	return largest
 }
 
-// isBlank reports whether a character may separate YAML tokens. A zero byte may be part of a space in UTF-16, and a
-// byte from 0x80 may be part of a Unicode line break, so isBlank returns true for these bytes, too.
-func isBlank(c byte) bool {
+// mayBeBlank reports whether a character may separate YAML tokens. A zero byte may be part of a space in UTF-16, and a
+// byte from 0x80 may be part of a Unicode line break, so mayBeBlank returns true for these bytes, too.
+func mayBeBlank(c byte) bool {
 	return c == 0 || c == ' ' || c == '\n' || c == '\r' || c == '\t' || c >= 0x80
 }
 

@@ -76,8 +76,8 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// estimated is a list of YAML documents for which an estimate can be too low. estimateYAML counts indicators, which are
-// characters such as - and :, and these documents have many values, but few indicators.
+// estimated is a list of YAML documents for which an estimate can be too low. estimateYAMLValues counts indicators,
+// which are characters such as - and :, and these documents have many values, but few indicators.
 var estimated = []string{
 	"", "a", "a: b", "a:", "? a", "? a\n: b", "? ? ? a", "- - - a", "-\n-\n-", "- a: b\n  c: d\n-\n",
 	"{}", "[]", "[[[]]]",
@@ -89,7 +89,7 @@ var estimated = []string{
 	"[?0]", "[?0,?0,?0]", "{?a,?b}",
 }
 
-// FuzzEstimate checks that no document has more values than estimateYAML returns.
+// FuzzEstimate checks that no document has more values than estimateYAMLValues returns.
 func FuzzEstimate(f *testing.F) {
 	for _, text := range estimated {
 		f.Add([]byte(text))
@@ -110,7 +110,7 @@ func checkEstimate(t *testing.T, data []byte) {
 			t.Fatalf("%q has documents without end", data) // of the library: Parse stops after MaxDocuments
 		}
 	}
-	if got := estimateYAML(data, 1<<30); got < largest {
+	if got := estimateYAMLValues(data, 1<<30); got < largest {
 		t.Errorf("estimated %d, but %q has %d values", got, data, largest)
 	}
 }

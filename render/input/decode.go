@@ -22,7 +22,7 @@ func Decode(data []byte) (any, error) {
 
 // DecodeAll decodes all documents of a YAML stream, with any content. DecodeAll has the same limits as Parse.
 func DecodeAll(data []byte) ([]any, error) {
-	if err := CheckValues(data, MaxDocumentValues); err != nil {
+	if err := CheckValueCount(data, MaxDocumentValues); err != nil {
 		return nil, err
 	}
 	q := NewQuota()

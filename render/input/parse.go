@@ -39,7 +39,7 @@ func (q *Quota) Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	if objects, ok, err := parseJSON(data, q); ok {
 		return objects, err
 	}
-	if err := CheckValues(data, MaxDocumentValues); err != nil {
+	if err := CheckValueCount(data, MaxDocumentValues); err != nil {
 		return nil, err
 	}
 	var objects []*unstructured.Unstructured
@@ -269,7 +269,7 @@ func boolOf(text string) (value, ok bool) {
 }
 
 func yamlNumber(n *yaml.Node) (any, error) {
-	if isInteger(n.Value) {
+	if isNonzeroDecimalInteger(n.Value) {
 		v, _ := jsonNumber(n.Value)
 		return v, nil
 	}
@@ -300,16 +300,16 @@ func jsonNumber(text string) (any, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true
 	}
-	if isInteger(text) {
+	if isNonzeroDecimalInteger(text) {
 		return json.Number(text), true
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	return f, err == nil
 }
 
-// isInteger reports whether text is a decimal integer in the syntax of JSON, that is, without a plus sign and a leading
-// zero.
-func isInteger(text string) bool {
+// isNonzeroDecimalInteger reports whether text is a decimal integer in the syntax of JSON, that is, without a plus sign
+// and a leading zero.
+func isNonzeroDecimalInteger(text string) bool {
 	if len(text) > 1 && text[0] == '-' {
 		text = text[1:]
 	}
@@ -349,7 +349,7 @@ func parseJSON(data []byte, q *Quota) (objects []*unstructured.Unstructured, ok 
 	for i, document := range documents {
 		end += bytes.Index(data[end:], document)
 		line := 1 + bytes.Count(data[:end], []byte("\n"))
-		if countJSON(document) > q.values { // before the first value is decoded
+		if countJSONValues(document) > q.values { // before the first value is decoded
 			return nil, true, tooMany(MaxValues, "values")
 		}
 		end += len(document)

@@ -42,7 +42,7 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 			guard.folders[dir] = true
 		}
 		if input.IsManifest(f.Path) {
-			if err := input.CheckValues(f.Data, input.MaxDocumentValues); err != nil {
+			if err := input.CheckValueCount(f.Data, input.MaxDocumentValues); err != nil {
 				return nil, guard.withFile(f.Path, err)
 			}
 		}

@@ -12,11 +12,11 @@
 //
 // A template can recurse endlessly, allocate all memory, or never return. Go cannot recover from endless recursion or
 // exhausted memory, and cannot stop a template that never returns. A Runner therefore starts the program of its own
-// process again, with an argument that Main recognizes. The new process reads the artefact from its standard input,
-// renders it, and writes the objects to its standard output. The new process renders one artefact and ends. The new
-// process inherits no environment variables and no open files. The table below lists the limits of the new process and
-// the platforms on which they apply. The new process sets the limits on itself before it reads the artefact, except for
-// those on time and output, which the Runner enforces.
+// process again, with an argument that RunnerOrServe recognizes. The new process reads the artefact from its standard
+// input, renders it, and writes the objects to its standard output. The new process renders one artefact and ends. The
+// new process inherits no environment variables and no open files. The table below lists the limits of the new process
+// and the platforms on which they apply. The new process sets the limits on itself before it reads the artefact, except
+// for those on time and output, which the Runner enforces.
 //
 //	limit                                                    where
 //	time: it is killed after Timeout                         everywhere
@@ -35,7 +35,7 @@
 // # What it does not do
 //
 // A Runner does not remember failures and does not retry. The package does not interpret the rendered content;
-// render.Answer does that.
+// render.HandleRenderRequest does that.
 package process
 
 import (
@@ -89,10 +89,10 @@ type Runner struct {
 	one chan struct{} // has an element while a process runs
 }
 
-// Main returns a Runner that starts the program of this process. Main must be called at the start of main, or of
-// TestMain in a test, before anything else happens. In a process that a Runner has started, Main renders an artefact
-// and exits.
-func Main() *Runner {
+// RunnerOrServe returns a Runner that starts the program of this process. RunnerOrServe must be called at the start of
+// main, or of TestMain in a test, before anything else happens. In a process that a Runner has started, RunnerOrServe
+// renders an artefact and exits.
+func RunnerOrServe() *Runner {
 	if len(os.Args) != 4 || os.Args[1] != argument {
 		return &Runner{one: make(chan struct{}, 1)}
 	}
@@ -109,18 +109,18 @@ func Main() *Runner {
 const limitsFailed = "cannot render: "
 
 // serveRequest runs in the new process: it limits the process, reads a request and writes the response.
-func serveRequest(memory, seconds string) error {
-	bytes, err := strconv.ParseUint(memory, 10, 63)
+func serveRequest(memoryBytes, cpuSeconds string) error {
+	bytes, err := strconv.ParseUint(memoryBytes, 10, 63)
 	if err != nil {
 		return err
 	}
-	cpu, err := strconv.ParseUint(seconds, 10, 32)
+	cpu, err := strconv.ParseUint(cpuSeconds, 10, 32)
 	if err != nil {
 		return err
 	}
 	debug.SetMaxStack(maxStack)
 	debug.SetMemoryLimit(int64(bytes))
-	if err := limitProcess(bytes, cpu); err != nil {
+	if err := sandboxProcess(bytes, cpu); err != nil {
 		return err
 	}
 	request, err := io.ReadAll(os.Stdin)
@@ -128,7 +128,7 @@ func serveRequest(memory, seconds string) error {
 		return err
 	}
 	ctx := context.Background() //nolint:forbidigo // this is the main of the process
-	_, err = os.Stdout.Write(render.Answer(ctx, request))
+	_, err = os.Stdout.Write(render.HandleRenderRequest(ctx, request))
 	return err
 }
 

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		probe()
 		return
 	}
-	runner = Main()
+	runner = RunnerOrServe()
 	os.Exit(m.Run())
 }
 
@@ -93,8 +93,8 @@ func TestSameResult(t *testing.T) {
 			if !slices.Equal(here.LeftOut, there.LeftOut) || here.Digest != there.Digest {
 				t.Errorf("left out %q and %q, digests %s and %s", here.LeftOut, there.LeftOut, here.Digest, there.Digest)
 			}
-			outputs, errHere := a.Outputs(t.Context(), settings)
-			same, errThere := a.Outputs(render.WithRunner(t.Context(), runner), settings)
+			outputs, errHere := a.TemplateOutputs(t.Context(), settings)
+			same, errThere := a.TemplateOutputs(render.WithRunner(t.Context(), runner), settings)
 			if diff := cmp.Diff(outputs, same); diff != "" || errHere != nil || errThere != nil {
 				t.Errorf("the outputs of templates differ: %v, %v (-here +there):\n%s", errHere, errThere, diff)
 			}
@@ -255,7 +255,7 @@ func probe() {
 	fmt.Println("environment", len(os.Environ()))
 	status, err := os.Open("/proc/self/status")
 	if err == nil {
-		err = limitProcess(256<<20, 10)
+		err = sandboxProcess(256<<20, 10)
 	}
 	if err != nil {
 		fmt.Println(err)

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitProcess sets the limits of this process permanently.
-func limitProcess(memory, seconds uint64) error {
+// sandboxProcess sets the limits of this process permanently.
+func sandboxProcess(memoryBytes, cpuSeconds uint64) error {
 	time.NewTimer(time.Hour).Stop() // the first timer opens files, which is not possible afterwards
-	base, err := dataBytes()
+	base, err := dataSegmentBytes()
 	if err != nil {
 		return err
 	}
@@ -25,8 +25,8 @@ func limitProcess(memory, seconds uint64) error {
 		what  int
 		value uint64
 	}{
-		{"memory", unix.RLIMIT_DATA, base + memory},
-		{"processor time", unix.RLIMIT_CPU, seconds},
+		{"memory", unix.RLIMIT_DATA, base + memoryBytes},
+		{"processor time", unix.RLIMIT_CPU, cpuSeconds},
 		{"core dumps", unix.RLIMIT_CORE, 0},
 		{"sizes of files", unix.RLIMIT_FSIZE, 0},
 		{"open files", unix.RLIMIT_NOFILE, 0},
@@ -44,8 +44,8 @@ func limitProcess(memory, seconds uint64) error {
 	return nil
 }
 
-// dataBytes returns how much memory counts towards RLIMIT_DATA at present.
-func dataBytes() (uint64, error) {
+// dataSegmentBytes returns how much memory counts towards RLIMIT_DATA at present.
+func dataSegmentBytes() (uint64, error) {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0, fmt.Errorf("reading the memory of the process: %w", err)

@@ -32,8 +32,8 @@ const (
 
 // InRange reports whether a version is in a range of versions. A pre-release is in a range if its precedence is in the
 // range.
-func InRange(version, text string) (bool, error) {
-	constraints, err := ranges.get(text)
+func InRange(version, versionRange string) (bool, error) {
+	constraints, err := ranges.get(versionRange)
 	if err != nil {
 		return false, err
 	}
@@ -73,14 +73,14 @@ func (p *parsedRanges) get(text string) (*semver.Constraints, error) {
 	return constraints, nil
 }
 
-// Compile checks an expression: it returns an error if the expression is not valid.
-func Compile(expression string) error {
+// ValidateRisk checks an expression: it returns an error if the expression is not valid.
+func ValidateRisk(expression string) error {
 	_, err := risks.compiled(expression)
 	return err
 }
 
-// Evaluate returns the result of an expression for one runtime.
-func Evaluate(expression string, values map[string]any) (bool, error) {
+// EvaluateRisk returns the result of an expression for one runtime.
+func EvaluateRisk(expression string, values map[string]any) (bool, error) {
 	return risks.evaluate(expression, values)
 }
 

@@ -8,11 +8,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// maxDeferrals is the maximum number of annotations that Deferrals returns.
+// maxDeferrals is the maximum number of annotations that DeferralAnnotations returns.
 const maxDeferrals = 256
 
-// Deferrals returns those annotations that defer updates, or nil if there are none.
-func Deferrals(annotations map[string]string) map[string]string {
+// DeferralAnnotations returns those annotations that defer updates, or nil if there are none.
+func DeferralAnnotations(annotations map[string]string) map[string]string {
 	var all map[string]string
 	for key, value := range annotations {
 		if (key == v1beta2.AnnotationNotBefore || strings.HasPrefix(key, v1beta2.AnnotationNotBeforeModulePrefix)) &&

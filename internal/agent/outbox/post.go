@@ -84,14 +84,14 @@ func (p *Poster) CloseIdleConnections() {
 }
 
 // Post sends a body and returns the answer, whatever its status code is. An error means that there was no answer.
-func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a Reply, err error) {
+func (p *Poster) Post(ctx context.Context, manager, messageKind string, body []byte) (a Reply, err error) {
 	client := p.client.Load()
 	if client == nil {
 		return a, fmt.Errorf("posting to %s: there are no certificates yet", p.address)
 	}
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
-	target := url.URL{Scheme: "https", Host: p.address, Path: "/" + p.contract + "/" + manager + "/" + what}
+	target := url.URL{Scheme: "https", Host: p.address, Path: "/" + p.contract + "/" + manager + "/" + messageKind}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), http.NoBody)
 	if err != nil {
 		p.metrics.Failed.WithLabelValues(ReasonSetup).Inc()

@@ -209,14 +209,14 @@ func (q *Queue) addLocked(l *lane, c Change) {
 		return
 	}
 	if q.pending >= q.limit || len(l.entries) >= maxLaneEntries {
-		room := q.collapseLocked(l, k)
+		room := q.makeRoomLocked(l, k)
 		if !room {
 			l.lost++
 			q.metrics.Lost.Inc()
 			return
 		}
 		k = k.resourceKey()
-		c = Change{Event: resourceEvent(k)}
+		c = Change{Event: wholeResourceEvent(k)}
 		if e := l.entries[k]; e != nil {
 			q.replaceLocked(l, e, c, now)
 			return
@@ -237,8 +237,8 @@ func (q *Queue) addLocked(l *lane, c Change) {
 	}
 }
 
-// resourceEvent returns an event which means that any object of the resource may have changed.
-func resourceEvent(k key) protocol.Event {
+// wholeResourceEvent returns an event which means that any object of the resource may have changed.
+func wholeResourceEvent(k key) protocol.Event {
 	return protocol.Event{WatchedGVK: k.kind, Resource: k.resource, WatchStarted: true}
 }
 
@@ -281,12 +281,12 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	}
 }
 
-// collapseLocked makes room in lane l: it chooses one resource, and replaces the entries for single objects of this
-// resource by one event about the whole resource. collapseLocked chooses the resource of the key k or, if the resource
-// of k has no entries, the resource with the most entries. collapseLocked returns true if the queue now has room for an
+// makeRoomLocked makes room in lane l: it chooses one resource, and replaces the entries for single objects of this
+// resource by one event about the whole resource. makeRoomLocked chooses the resource of the key k or, if the resource
+// of k has no entries, the resource with the most entries. makeRoomLocked returns true if the queue now has room for an
 // event about the resource of the key k.
-func (q *Queue) collapseLocked(l *lane, k key) bool {
-	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
+func (q *Queue) makeRoomLocked(l *lane, k key) (hasRoom bool) {
+	if q.dropObjectEntriesLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true
 	}
 	var most key
@@ -311,23 +311,23 @@ func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if in == nil {
 		return false
 	}
-	q.dropLocked(in, most)
+	q.dropObjectEntriesLocked(in, most)
 	if in.entries[most] == nil {
 		in.sequence++
-		e := resourceEvent(most)
+		e := wholeResourceEvent(most)
 		e.BootID, e.Sequence = q.bootID, in.sequence
 		q.pushLocked(in, &entry{key: most, event: e, at: time.Now()})
 	}
 	return true
 }
 
-// dropLocked removes the waiting entries of all objects of a resource. dropLocked returns the number of removed
-// entries.
-func (q *Queue) dropLocked(l *lane, whole key) int {
+// dropObjectEntriesLocked removes the waiting entries of all objects of a resource. dropObjectEntriesLocked returns the
+// number of removed entries.
+func (q *Queue) dropObjectEntriesLocked(l *lane, resource key) int {
 	var kept schedule
 	dropped := 0
 	for _, e := range l.waiting {
-		if e.key.name == "" || e.key.resourceKey() != whole {
+		if e.key.name == "" || e.key.resourceKey() != resource {
 			e.index = len(kept)
 			kept = append(kept, e)
 			continue
@@ -426,7 +426,7 @@ func (q *Queue) finish(l *lane, e *entry, o Result) {
 	delete(l.entries, e.key)
 	q.pending--
 	if o.Delivered {
-		q.rememberLocked(l, e)
+		q.recordDeliveredLocked(l, e)
 	} else {
 		l.lost++
 		q.metrics.Lost.Inc()

@@ -170,7 +170,7 @@ func TestQueueOutdatedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
 		s.set(lost)
-		e := resourceEvent(keyOf(about("x", "1").Event).resourceKey())
+		e := wholeResourceEvent(keyOf(about("x", "1").Event).resourceKey())
 		e.ObjectsComplete, e.Objects = true, []metav1.ObjectMeta{{Name: "x", ResourceVersion: "1"}}
 		s.Add("m", Change{Event: e})
 		s.Add("m", about("filler", "1")) // that fails, too
@@ -444,27 +444,27 @@ func TestQueueLost(t *testing.T) {
 func TestQueueRedelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
-		s.ListenerAnswered("one")
+		s.RedeliverIfNewListener("one")
 		s.Add("m", about("old", "1"))
 		time.Sleep(45 * time.Second)
 		deleted := about("gone", "1")
 		deleted.Event.Deleted = true
 		s.Add("m", deleted)
-		s.Add("other", Change{Event: resourceEvent(
+		s.Add("other", Change{Event: wholeResourceEvent(
 			key{kind: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, resource: "things"})})
 		time.Sleep(30 * time.Second)
 		before := s.all()
 		s.set(nil)
-		s.ListenerAnswered("one")
-		s.ListenerAnswered("")
+		s.RedeliverIfNewListener("one")
+		s.RedeliverIfNewListener("")
 		time.Sleep(time.Second)
 		if got := s.all(); len(got) != 0 {
 			t.Errorf("no new listener answered, but delivered was %+v", got)
 		}
-		s.ListenerAnswered("two")
+		s.RedeliverIfNewListener("two")
 		time.Sleep(time.Second)
-		s.ListenerAnswered("one")
-		s.ListenerAnswered("two")
+		s.RedeliverIfNewListener("one")
+		s.RedeliverIfNewListener("two")
 		time.Sleep(10 * time.Second)
 		got := s.all()
 		if len(got) != 2 {
@@ -489,17 +489,17 @@ func TestQueueRedelivers(t *testing.T) {
 func TestQueueRedeliversAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
-		s.ListenerAnswered("one")
+		s.RedeliverIfNewListener("one")
 		s.Add("m", about("long ago", "1"))
 		time.Sleep(2 * time.Minute)
-		s.ListenerAnswered("one")
+		s.RedeliverIfNewListener("one")
 		if s.HasUndeliveredOrRecent() {
 			t.Error("a delivery two minutes before an answer is still remembered")
 		}
 		s.Add("m", about("swallowed", "1"))
 		time.Sleep(10 * time.Minute)
 		s.set(nil)
-		s.ListenerAnswered("two")
+		s.RedeliverIfNewListener("two")
 		time.Sleep(time.Second)
 		if got := s.all(); len(got) != 1 || got[0].event.Watched.Name != "swallowed" || !s.HasUndeliveredOrRecent() {
 			t.Errorf("delivered again was %+v", got)
@@ -513,13 +513,13 @@ func TestQueueRedeliversAfterOutage(t *testing.T) {
 func TestQueueRedeliversResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 50)
-		s.ListenerAnswered("one")
+		s.RedeliverIfNewListener("one")
 		for n := range 80 {
 			s.Add("m", about(fmt.Sprint(n), "1"))
 			time.Sleep(10 * time.Millisecond)
 		}
 		s.set(nil)
-		s.ListenerAnswered("two")
+		s.RedeliverIfNewListener("two")
 		time.Sleep(time.Second)
 		began := 0
 		for _, g := range s.all() {

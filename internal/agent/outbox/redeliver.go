@@ -8,20 +8,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// rememberLocked records that an event was delivered.
-func (q *Queue) rememberLocked(l *lane, e *entry) {
+// recordDeliveredLocked records that an event was delivered.
+func (q *Queue) recordDeliveredLocked(l *lane, e *entry) {
 	now := time.Now()
 	l.delivered[e.key] = delivery{at: now, sequence: e.event.Sequence, deleted: e.event.Deleted}
 	l.log = append(l.log, logged{e.key, now})
-	q.forgetLocked(l)
+	q.forgetOldDeliveriesLocked(l)
 }
 
-// forgetLocked removes the records of old deliveries. The delivery of an event is old if the listener still answered
-// more than redeliveryPeriod later: by then, the process that accepted the event has surely acted on the event. If a
-// lane has more records of deliveries than the limit of the queue, forgetLocked removes the oldest records, even if
-// their deliveries are not old. While the listener does not answer, no record becomes old, because the process that
-// accepted the event may have ended before it acted on the event.
-func (q *Queue) forgetLocked(l *lane) {
+// forgetOldDeliveriesLocked removes the records of old deliveries. The delivery of an event is old if the listener
+// still answered more than redeliveryPeriod later: by then, the process that accepted the event has surely acted on the
+// event. If a lane has more records of deliveries than the limit of the queue, forgetOldDeliveriesLocked removes the
+// oldest records, even if their deliveries are not old. While the listener does not answer, no record becomes old,
+// because the process that accepted the event may have ended before it acted on the event.
+func (q *Queue) forgetOldDeliveriesLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]
 		last := l.delivered[oldest.key].at.Equal(oldest.at)
@@ -43,10 +43,10 @@ func (q *Queue) forgetLocked(l *lane) {
 	maps.DeleteFunc(l.forgotten, func(_ key, at time.Time) bool { return q.answered.Sub(at) > redeliveryPeriod })
 }
 
-// ListenerAnswered records from which process of the listener an answer came. If the answer came from a new process,
-// recent events are delivered again: the former process may have ended before it handled the events. If an answer does
-// not name the process of the listener that sent it, the agent cannot recognise a new process.
-func (q *Queue) ListenerAnswered(instance string) {
+// RedeliverIfNewListener records from which process of the listener an answer came. If the answer came from a new
+// process, recent events are delivered again: the former process may have ended before it handled the events. If an
+// answer does not name the process of the listener that sent it, the agent cannot recognise a new process.
+func (q *Queue) RedeliverIfNewListener(instance string) {
 	const maxInstances = 16
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -66,7 +66,7 @@ func (q *Queue) ListenerAnswered(instance string) {
 	}
 	q.answered = time.Now()
 	for _, l := range q.lanes {
-		q.forgetLocked(l)
+		q.forgetOldDeliveriesLocked(l)
 	}
 }
 
@@ -87,7 +87,7 @@ func (q *Queue) HasUndeliveredOrRecent() bool {
 func (q *Queue) redeliverLocked(l *lane) {
 	now := time.Now()
 	for k := range l.forgotten {
-		q.addLocked(l, Change{Event: resourceEvent(k)})
+		q.addLocked(l, Change{Event: wholeResourceEvent(k)})
 	}
 	clear(l.forgotten)
 	for k, d := range l.delivered {

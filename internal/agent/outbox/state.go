@@ -35,9 +35,9 @@ type States struct {
 	Watchlist func() *protocol.Watchlist
 }
 
-// Deliver returns a function that adds to an event the states of objects that the watch list requests, and makes one
-// attempt to deliver the event with p.
-func (s *States) Deliver(p *Poster) func(context.Context, string, protocol.Event) Result {
+// DelivererWithStates returns a function that adds to an event the states of objects that the watch list requests, and
+// makes one attempt to deliver the event with p.
+func (s *States) DelivererWithStates(p *Poster) func(context.Context, string, protocol.Event) Result {
 	return func(ctx context.Context, manager string, e protocol.Event) Result {
 		if manager == protocol.ManagerName {
 			s.addStates(ctx, &e)
@@ -56,7 +56,7 @@ func (s *States) addStates(ctx context.Context, e *protocol.Event) {
 	defer cancel()
 	if !e.WatchStarted {
 		if e.Object != nil && requestsState(list, e, e.Watched) {
-			e.State = s.read(ctx, e, e.Watched)
+			e.State = s.readState(ctx, e, e.Watched)
 		}
 		return
 	}
@@ -69,7 +69,7 @@ func (s *States) addStates(ctx context.Context, e *protocol.Event) {
 		if !requestsState(list, e, name) {
 			continue
 		}
-		state := s.read(ctx, e, name)
+		state := s.readState(ctx, e, name)
 		if total += len(state); state == nil || total > protocol.MaxStatesBytes {
 			continue
 		}
@@ -89,8 +89,8 @@ func requestsState(list *protocol.Watchlist, e *protocol.Event, name protocol.Na
 	})
 }
 
-// read reads an object and returns its state, or nil if the object cannot be read or is too large.
-func (s *States) read(ctx context.Context, e *protocol.Event, name protocol.Name) json.RawMessage {
+// readState reads an object and returns its state, or nil if the object cannot be read or is too large.
+func (s *States) readState(ctx context.Context, e *protocol.Event, name protocol.Name) json.RawMessage {
 	path := []string{"apis", e.WatchedGVK.Group, e.WatchedGVK.Version}
 	if e.WatchedGVK.Group == "" {
 		path = []string{"api", e.WatchedGVK.Version}
@@ -112,5 +112,5 @@ func (s *States) read(ctx context.Context, e *protocol.Event, name protocol.Name
 	if utiljson.Unmarshal(data, &object) != nil { // keeps integers
 		return nil
 	}
-	return protocol.TrimState(object)
+	return protocol.TrimAndEncodeState(object)
 }

@@ -31,21 +31,21 @@ func CRDs(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.Cust
 	return all
 }
 
-// CompareCRDs returns the changes of CRDs after which existing custom resources would not work any more. CompareCRDs
-// does not report a removed CRD, because CompareObjects reports removed objects.
-func CompareCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
+// BreakingCRDChanges returns the changes of CRDs after which existing custom resources would not work any more.
+// BreakingCRDChanges does not report a removed CRD, because CompareObjects reports removed objects.
+func BreakingCRDChanges(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		if now := after[key]; now != nil {
-			findings = append(findings, compareCRD(before[key], now)...)
+			findings = append(findings, breakingChanges(before[key], now)...)
 		}
 	}
 	return findings
 }
 
-// RefusedCRDs returns the changes of CRDs that every API server refuses: another scope, or the removal of the version
-// in which custom resources are stored.
-func RefusedCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
+// RefusedCRDChanges returns the changes of CRDs that every API server refuses: another scope, or the removal of the
+// version in which custom resources are stored.
+func RefusedCRDChanges(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		if now := after[key]; now != nil {
@@ -84,7 +84,7 @@ func versionOf(crd *apiextensionsv1.CustomResourceDefinition, name string) (
 	return apiextensionsv1.CustomResourceDefinitionVersion{}, false
 }
 
-func compareCRD(before, after *apiextensionsv1.CustomResourceDefinition) []content.Finding {
+func breakingChanges(before, after *apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	findings := refusedChanges(before, after)
 	where := "CustomResourceDefinition " + after.Name
 	for _, old := range before.Spec.Versions {
@@ -274,11 +274,11 @@ func CompareImmutable(before, after *unstructured.Unstructured) []content.Findin
 			continue
 		}
 		if after.GetAnnotations()[apply.AnnotationOnImmutable] == "recreate" {
-			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(after),
+			findings = append(findings, content.NewFinding(content.Warning, content.KindAndNameOf(after),
 				fmt.Sprintf("%s changes, so the upgrade deletes it and creates it again, as its annotation allows", f)))
 			continue
 		}
-		findings = append(findings, content.NewFinding(content.Error, content.NameOf(after),
+		findings = append(findings, content.NewFinding(content.Error, content.KindAndNameOf(after),
 			fmt.Sprintf("%s changes, which an API server refuses: give the new one another name, or let it be "+
 				"created again (annotation %s: recreate)", f, apply.AnnotationOnImmutable)))
 	}

@@ -35,17 +35,17 @@ func Compare(from, to string, before, after []*unstructured.Unstructured) Differ
 	for _, o := range after {
 		switch was := old[ID(o)]; {
 		case was == nil:
-			d.Added = append(d.Added, content.NameOf(o))
+			d.Added = append(d.Added, content.KindAndNameOf(o))
 		case reflect.DeepEqual(was.Object, o.Object):
 			d.Unchanged++
 		default:
-			d.Changed = append(d.Changed, content.NameOf(o))
+			d.Changed = append(d.Changed, content.KindAndNameOf(o))
 		}
 		delete(old, ID(o))
 	}
 	for _, o := range before {
 		if old[ID(o)] != nil {
-			d.Removed = append(d.Removed, content.NameOf(o))
+			d.Removed = append(d.Removed, content.KindAndNameOf(o))
 			delete(old, ID(o))
 		}
 	}
@@ -59,7 +59,7 @@ func CompareObjects(from, to string, before, after []*unstructured.Unstructured)
 	for _, o := range after {
 		now[ID(o)] = o
 	}
-	findings := CompareCRDs(CRDs(before), CRDs(after))
+	findings := BreakingCRDChanges(CRDs(before), CRDs(after))
 	for _, old := range before {
 		if o := now[ID(old)]; o != nil {
 			findings = append(findings, CompareImmutable(old, o)...)
@@ -78,7 +78,7 @@ func CompareObjects(from, to string, before, after []*unstructured.Unstructured)
 
 // findingForPruned returns the finding about an object that is missing in the new version.
 func findingForPruned(o *unstructured.Unstructured) content.Finding {
-	where := content.NameOf(o)
+	where := content.KindAndNameOf(o)
 	switch {
 	case o.GetAnnotations()[apply.AnnotationPrune] == "keep":
 		return content.NewFinding(content.Info, where,

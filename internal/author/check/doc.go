@@ -7,7 +7,7 @@
 //
 // [Objects] compares each object of a built-in kind with the Go type of this kind, field by field, and checks that all
 // supported Kubernetes versions serve its API version. The Go types come from client-go, so no schemas have to be
-// embedded. [CompareCRDs], [CompareImmutable] and [AddedRights] compare the objects of two versions of a module.
+// embedded. [BreakingCRDChanges], [CompareImmutable] and [AddedRights] compare the objects of two versions of a module.
 //
 // # What it does not do
 //

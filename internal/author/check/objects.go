@@ -35,8 +35,8 @@ var types = func() *runtime.Scheme {
 }()
 
 // Objects checks the objects of a module, and returns findings about those parts that the API servers of all supported
-// versions would refuse. The parameter namespaces lists namespaces that exist in every runtime, in addition to the
-// namespaces that Kubernetes creates itself. Objects returns these findings:
+// versions would refuse. The parameter existingNamespaces lists namespaces that exist in every runtime, in addition to
+// the namespaces that Kubernetes creates itself. Objects returns these findings:
 //
 //	1  an API version that is not served any more           error
 //	2  a built-in group that does not have the kind         error
@@ -45,12 +45,13 @@ var types = func() *runtime.Scheme {
 //	5  a field that the kind does not have, or a value of another type: numbers in ConfigMaps, labels, selectors  error
 //	6  a workload whose selector does not match its pods    error
 //	7  a namespace that nobody creates                      error
-func Objects(objects []*unstructured.Unstructured, namespaces ...string) []content.Finding {
+func Objects(objects []*unstructured.Unstructured, existingNamespaces ...string) []content.Finding {
 	crds := CRDs(objects)
 	var findings []content.Finding
 	for _, o := range objects {
 		add := func(level content.Level, format string, args ...any) {
-			findings = append(findings, content.NewFinding(level, content.NameOf(o), fmt.Sprintf(format, args...)))
+			findings = append(findings, content.NewFinding(level, content.KindAndNameOf(o), fmt.Sprintf(format,
+				args...)))
 		}
 		gvk := o.GroupVersionKind()
 		typed, err := types.New(gvk)
@@ -72,19 +73,20 @@ func Objects(objects []*unstructured.Unstructured, namespaces ...string) []conte
 				add(content.Error, "the module's own CustomResourceDefinition %s does not serve version %s", crd.Name,
 					gvk.Version)
 			}
-		case isKnown(gvk):
+		case isBuiltinWithoutType(gvk):
 		case types.IsGroupRegistered(gvk.Group):
-			add(content.Error, "Kubernetes has no kind %s in %s%s", gvk.Kind, gvk.GroupVersion(), otherVersions(gvk))
+			add(content.Error, "Kubernetes has no kind %s in %s%s", gvk.Kind, gvk.GroupVersion(),
+				otherVersionsHint(gvk))
 		default:
 			add(content.Warning, "neither Kubernetes nor the module defines kind %s of %s: the module is in state "+
 				"Error in each runtime without it", gvk.Kind, gvk.GroupVersion())
 		}
 	}
-	return append(findings, namespaceFindings(objects, crds, namespaces)...)
+	return append(findings, namespaceFindings(objects, crds, existingNamespaces)...)
 }
 
-// isKnown reports whether package apply knows a built-in kind although this package has no type for it.
-func isKnown(gvk schema.GroupVersionKind) bool {
+// isBuiltinWithoutType reports whether package apply knows a built-in kind although this package has no type for it.
+func isBuiltinWithoutType(gvk schema.GroupVersionKind) bool {
 	_, known := apply.BuiltinScope(gvk.GroupKind())
 	return known && !types.IsGroupRegistered(gvk.Group)
 }
@@ -110,8 +112,8 @@ func removedAPIText(typed runtime.Object) string {
 	return text
 }
 
-// otherVersions returns an instruction that lists the other API versions of a kind.
-func otherVersions(gvk schema.GroupVersionKind) string {
+// otherVersionsHint returns an instruction that lists the other API versions of a kind.
+func otherVersionsHint(gvk schema.GroupVersionKind) string {
 	var versions []string
 	for _, group := range append([]string{gvk.Group}, groupsWithKind(gvk.Kind)...) {
 		for _, version := range types.PrioritizedVersionsForGroup(group) {
@@ -181,9 +183,9 @@ func namespaceFindings(objects []*unstructured.Unstructured, crds map[string]*ap
 			known = append(known, o.GetName())
 		case builtin && !namespaced || crd != nil && crd.Spec.Scope == apiextensionsv1.ClusterScoped:
 		case o.GetNamespace() != "":
-			users[o.GetNamespace()] = append(users[o.GetNamespace()], content.NameOf(o))
+			users[o.GetNamespace()] = append(users[o.GetNamespace()], content.KindAndNameOf(o))
 		case builtin || crd != nil:
-			homeless = append(homeless, content.NameOf(o))
+			homeless = append(homeless, content.KindAndNameOf(o))
 		}
 	}
 	var findings []content.Finding

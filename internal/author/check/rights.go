@@ -28,7 +28,7 @@ func rolesOf(objects []*unstructured.Unstructured) []role {
 		}
 		var r rbacv1.ClusterRole
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &r) == nil {
-			roles = append(roles, role{content.NameOf(o), o.GetKind() == "ClusterRole", r.Rules})
+			roles = append(roles, role{content.KindAndNameOf(o), o.GetKind() == "ClusterRole", r.Rules})
 		}
 	}
 	return roles
@@ -85,7 +85,7 @@ func Rights(objects []*unstructured.Unstructured) []content.Finding {
 			continue
 		}
 		if name, _, _ := unstructured.NestedString(o.Object, "roleRef", "name"); name == "cluster-admin" {
-			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o),
+			findings = append(findings, content.NewFinding(content.Warning, content.KindAndNameOf(o),
 				"gives all rights there are: name what the operator needs in a role of its own"))
 		}
 	}
@@ -140,16 +140,16 @@ func (g grant) covers(o grant) bool {
 var writes = []string{"create", "update", "patch", "*"}
 
 // LostRights compares the roles of two versions of a module: it returns the permissions to change objects that the
-// roles in the parameter from grant and the roles in the parameter to do not grant. The result created lists the
-// resources that the first version may create and the second version may not delete: the operator of the second version
-// could not remove such objects. The results lost and created are sorted.
-func LostRights(from, to []*unstructured.Unstructured) (lost, created []string) {
+// roles in the parameter before grant and the roles in the parameter after do not grant. The result undeletable lists
+// the resources that the first version may create and the second version may not delete: the operator of the second
+// version could not remove such objects. The results lost and created are sorted.
+func LostRights(before, after []*unstructured.Unstructured) (lost, undeletable []string) {
 	var left []grant
-	for _, r := range rolesOf(to) {
+	for _, r := range rolesOf(after) {
 		left = append(left, r.grants()...)
 	}
 	has := func(g grant) bool { return slices.ContainsFunc(left, func(l grant) bool { return l.covers(g) }) }
-	for _, r := range rolesOf(from) {
+	for _, r := range rolesOf(before) {
 		for _, g := range r.grants() {
 			if !slices.Contains(writes, g.verb) || strings.HasPrefix(g.resource, "/") {
 				continue
@@ -159,14 +159,14 @@ func LostRights(from, to []*unstructured.Unstructured) (lost, created []string) 
 			}
 			if g.verb == "create" || g.verb == "*" {
 				if g.verb = "delete"; !has(g) {
-					created = append(created, g.resource)
+					undeletable = append(undeletable, g.resource)
 				}
 			}
 		}
 	}
 	slices.Sort(lost)
-	slices.Sort(created)
-	return slices.Compact(lost), slices.Compact(created)
+	slices.Sort(undeletable)
+	return slices.Compact(lost), slices.Compact(undeletable)
 }
 
 // AddedRights reports the permissions that the new version has and the old version does not have.

@@ -44,7 +44,7 @@ func ContainersOf(o *unstructured.Unstructured) []map[string]any {
 func ImagesOf(objects []*unstructured.Unstructured) (images []string, findings []Finding) {
 	for _, o := range objects {
 		for _, c := range ContainersOf(o) {
-			where := fmt.Sprintf("%s, container %v", NameOf(o), c["name"])
+			where := fmt.Sprintf("%s, container %v", KindAndNameOf(o), c["name"])
 			image, _ := c["image"].(string)
 			if problem := imageProblem(image); problem != "" {
 				findings = append(findings, Finding{Error, where, fmt.Sprintf("image %q: %s", image, problem)})
@@ -136,8 +136,8 @@ func imageProblem(image string) string {
 	return ""
 }
 
-// NameOf returns the kind, the namespace and the name of an object, for messages.
-func NameOf(o *unstructured.Unstructured) string {
+// KindAndNameOf returns the kind, the namespace and the name of an object, for messages.
+func KindAndNameOf(o *unstructured.Unstructured) string {
 	if o.GetNamespace() == "" {
 		return o.GetKind() + " " + o.GetName()
 	}

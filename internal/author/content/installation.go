@@ -52,7 +52,7 @@ func Load(ctx context.Context, from *registry.Registry, name, version string) (*
 	if layer, ok := c.Layers[v1beta2.LayerConfig]; ok {
 		data, _, err := from.Fetch(ctx, layer)
 		if err == nil {
-			configs, err = render.ParseConfig(data)
+			configs, err = render.ParseInstallConfigs(data)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading resource %s of %s:%s: %w", v1beta2.LayerConfig, name, version, err)

@@ -74,9 +74,9 @@ func OpenArchive(path string) (*Archive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening archive %s: %w", path, err)
 	}
-	read := a.readFile
+	read := a.loadFile
 	if info.IsDir() {
-		read = a.readFolder
+		read = a.loadFolder
 	}
 	text, err := read()
 	if err == nil && text == nil {
@@ -99,8 +99,8 @@ func OpenArchive(path string) (*Archive, error) {
 	return a, nil
 }
 
-// readFolder returns the index of an archive that is a folder.
-func (a *Archive) readFolder() ([]byte, error) {
+// loadFolder returns the index of an archive that is a folder.
+func (a *Archive) loadFolder() ([]byte, error) {
 	root, err := os.OpenRoot(a.path)
 	if err != nil {
 		return nil, err
@@ -132,9 +132,9 @@ func (a *Archive) readFolder() ([]byte, error) {
 	return text, nil
 }
 
-// readFile returns the index of an archive that is a single file (a tar archive, which may be compressed) and not a
+// loadFile returns the index of an archive that is a single file (a tar archive, which may be compressed) and not a
 // directory.
-func (a *Archive) readFile() (text []byte, err error) {
+func (a *Archive) loadFile() (index []byte, err error) {
 	f, err := os.Open(a.path)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (a *Archive) readFile() (text []byte, err error) {
 		h, err := r.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return text, nil
+			return index, nil
 		case err != nil && limited.N == 0:
 			return nil, fmt.Errorf("it is larger than %d bytes", int64(maxArchive))
 		case err != nil:
@@ -168,7 +168,7 @@ func (a *Archive) readFile() (text []byte, err error) {
 		}
 		switch folder, name := path.Split(path.Clean(h.Name)); {
 		case name == indexFile && folder == "":
-			if text, err = io.ReadAll(r); err != nil {
+			if index, err = io.ReadAll(r); err != nil {
 				return nil, fmt.Errorf("it is damaged, or was not copied completely: %w", err)
 			}
 		case folder == blobFolder+"/" && blobName.MatchString(name):
@@ -335,7 +335,7 @@ func (a *Archive) Save() error {
 	if err := a.removeUnused(); err != nil {
 		return fmt.Errorf("writing archive %s: %w", a.path, err)
 	}
-	if isFile(a.path) {
+	if hasArchiveExtension(a.path) {
 		err = a.saveFile(text)
 	} else {
 		err = a.saveFolder(text)
@@ -365,12 +365,12 @@ func (a *Archive) removeUnused() error {
 	return nil
 }
 
-// isFile reports whether a path has the extension of an archive in one file.
-func isFile(path string) bool {
+// hasArchiveExtension reports whether a path has the extension of an archive in one file.
+func hasArchiveExtension(path string) bool {
 	return strings.HasSuffix(path, ".tgz") || strings.HasSuffix(path, ".tar.gz") || strings.HasSuffix(path, ".tar")
 }
 
-func (a *Archive) saveFolder(text []byte) error {
+func (a *Archive) saveFolder(indexJSON []byte) error {
 	folder := filepath.Join(a.path, blobFolder)
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // the archive may be readable for everybody
 		return err
@@ -386,7 +386,7 @@ func (a *Archive) saveFolder(text []byte) error {
 		b.stored = true
 		a.blobs[digest] = b
 	}
-	if err := replaceFile(filepath.Join(a.path, indexFile), blob{data: text}.copyTo); err != nil {
+	if err := replaceFile(filepath.Join(a.path, indexFile), blob{data: indexJSON}.copyTo); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(folder)
@@ -418,25 +418,25 @@ func replaceFile(path string, write func(io.Writer) error) error {
 }
 
 // saveFile writes the archive as one file. For archives with equal content, saveFile writes files with equal bytes.
-func (a *Archive) saveFile(text []byte) error {
+func (a *Archive) saveFile(indexJSON []byte) error {
 	//nolint:gosec // the archive may be readable for everybody
 	if err := os.MkdirAll(filepath.Dir(a.path), 0o755); err != nil {
 		return err
 	}
 	return replaceFile(a.path, func(out io.Writer) error {
 		if strings.HasSuffix(a.path, ".tar") {
-			return a.writeTar(out, text)
+			return a.writeTar(out, indexJSON)
 		}
 		zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // layers of images are already compressed
 		if err != nil {
 			return err
 		}
-		return errors.Join(a.writeTar(zip, text), zip.Close())
+		return errors.Join(a.writeTar(zip, indexJSON), zip.Close())
 	})
 }
 
 // writeTar writes the archive in the format tar.
-func (a *Archive) writeTar(out io.Writer, text []byte) error {
+func (a *Archive) writeTar(out io.Writer, indexJSON []byte) error {
 	w := tar.NewWriter(out)
 	put := func(name string, b blob) error {
 		h := &tar.Header{Name: name, Mode: 0o644, Size: b.size, Typeflag: tar.TypeReg,
@@ -449,7 +449,7 @@ func (a *Archive) writeTar(out io.Writer, text []byte) error {
 		}
 		return b.copyTo(w)
 	}
-	if err := put(indexFile, blob{data: text, size: int64(len(text))}); err != nil {
+	if err := put(indexFile, blob{data: indexJSON, size: int64(len(indexJSON))}); err != nil {
 		return err
 	}
 	for _, digest := range slices.Sorted(maps.Keys(a.blobs)) {

@@ -94,7 +94,7 @@ func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o C
 	c.New, err = to.addArtifacts(ctx, o.Replace, append([]*ocm.Artifact{made}, signatures...))
 	if err == nil && to.archive == nil && len(c.Images) > 0 {
 		var unknown error
-		if c.OldNames, unknown = to.oldNames(ctx, c); unknown != nil { // the copy itself is complete
+		if c.OldNames, unknown = to.staleImageReferences(ctx, c); unknown != nil { // the copy itself is complete
 			o.Progress(fmt.Sprintf("%s:%s is copied, but its image references could not be read: %v",
 				c.Name, c.Version, unknown))
 		}
@@ -113,7 +113,7 @@ func (p *Place) adaptToTarget(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) 
 	case err != nil:
 		return nil, err
 	case c.Signatures == 0:
-		return relocateImages(made, c.Images)
+		return withRelocatedImages(made, c.Images)
 	case made != a:
 		return nil, fmt.Errorf(
 			"copying %s:%s: its descriptor has no repository context, and needs one in a registry; but then its "+
@@ -125,35 +125,37 @@ func (p *Place) adaptToTarget(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) 
 
 // writeArtifacts adds artifacts to the registry or archive p. If p is an archive, writeArtifacts saves the archive. The
 // first item of the parameter "artifacts" is a component version, and the other items are its signatures.
-func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
-	if isNew, err = p.addArtifacts(ctx, replace, artifacts); err != nil || p.archive == nil {
-		return isNew, err
+func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (
+	isFirstNew bool, err error) {
+	if isFirstNew, err = p.addArtifacts(ctx, replace, artifacts); err != nil || p.archive == nil {
+		return isFirstNew, err
 	}
-	return isNew, p.archive.Save()
+	return isFirstNew, p.archive.Save()
 }
 
 // addArtifacts adds artifacts to the place p (a registry or an archive). The first artifact is a component version, and
 // the other artifacts are its signatures. The signatures are written last, so that a signature never exists without its
 // component version. If p is an archive, the caller must save the archive after the call.
-func (p *Place) addArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
+func (p *Place) addArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (
+	isFirstNew bool, err error) {
 	if p.archive != nil {
-		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool {
+		isFirstNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool {
 			return e.Digest == artifacts[0].Digest() &&
 				e.Tag == artifacts[0].Tag
 		})
 		if err := p.archive.Add(replace, artifacts[0]); err != nil {
 			return false, err
 		}
-		return isNew, p.archive.Add(true, artifacts[1:]...)
+		return isFirstNew, p.archive.Add(true, artifacts[1:]...)
 	}
 	for i, a := range artifacts {
 		written, err := p.registry.Write(ctx, a, replace || i > 0)
 		if err != nil {
 			return false, err
 		}
-		isNew = isNew || i == 0 && written
+		isFirstNew = isFirstNew || i == 0 && written
 	}
-	return isNew, nil
+	return isFirstNew, nil
 }
 
 // Write writes a component version to the registry or archive p.

@@ -58,7 +58,7 @@ func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, e
 	if err != nil {
 		return CopiedImage{}, err
 	}
-	found, err := c.from.findImage(ctx, l)
+	found, err := c.from.fetchFromArchiveOrSource(ctx, l)
 	if err != nil {
 		return CopiedImage{}, err
 	}

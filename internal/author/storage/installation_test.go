@@ -76,7 +76,7 @@ func writeLayered(t *testing.T, p *storage.Place, rename, manifest string, layer
 		t.Fatal(err)
 	}
 	blobs := map[string][]byte{}
-	made, err = made.Edit(func(d map[string]any) error {
+	made, err = made.WithEditedDescriptor(func(d map[string]any) error {
 		component := d["component"].(map[string]any)
 		resources := component["resources"].([]any)
 		resources[0].(map[string]any)["name"] = rename

@@ -71,7 +71,7 @@ func (p *Place) parseImage(i ocm.Image) (l imageLocation, err error) {
 	if err != nil {
 		return l, fmt.Errorf("it is not an image reference: %w", err)
 	}
-	if p.isHost(tag.Context()) && p.isPlain() {
+	if p.isHost(tag.Context()) && p.usesPlainHTTP() {
 		tag, err = name.NewTag(text, name.Insecure)
 	}
 	if err != nil {
@@ -93,9 +93,9 @@ func (p *Place) parseImage(i ocm.Image) (l imageLocation, err error) {
 	return l, nil
 }
 
-// findImage returns the descriptor of an image. If p is an archive, findImage reads the archive. If p is a registry,
-// findImage reads from the registry that the image reference names.
-func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descriptor, error) {
+// fetchFromArchiveOrSource returns the descriptor of an image. If p is an archive, fetchFromArchiveOrSource reads the
+// archive. If p is a registry, fetchFromArchiveOrSource reads from the registry that the image reference names.
+func (p *Place) fetchFromArchiveOrSource(ctx context.Context, l imageLocation) (*remote.Descriptor, error) {
 	if p.archive != nil {
 		repository, err := name.NewRepository(archiveHost + "/" + l.path)
 		if err != nil {
@@ -108,7 +108,7 @@ func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descrip
 		}
 	}
 	ref := l.reference(l.repository)
-	found, err := remote.Get(ref, p.otherClientOptions(ctx, ref)...)
+	found, err := remote.Get(ref, p.optionsForRegistryOf(ctx, ref)...)
 	if err == nil {
 		return found, nil
 	}
@@ -127,7 +127,7 @@ const archiveHost = "archive.invalid"
 // descriptors and messages.
 func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text string, err error) {
 	var options []name.Option
-	if p.isPlain() {
+	if p.usesPlainHTTP() {
 		options = append(options, name.Insecure)
 	}
 	repository, err := name.NewRepository(p.registry.Base()+"/"+path, options...)
@@ -144,8 +144,8 @@ func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text stri
 	return repository.Tag(tag), text + ":" + tag + "@" + digest, nil
 }
 
-// isPlain reports whether the place is a registry with plain HTTP.
-func (p *Place) isPlain() bool { return strings.HasPrefix(p.text, "http://") }
+// usesPlainHTTP reports whether the place is a registry with plain HTTP.
+func (p *Place) usesPlainHTTP() bool { return strings.HasPrefix(p.text, "http://") }
 
 // isHost reports whether a repository of images is in the same registry as the place p.
 func (p *Place) isHost(r name.Repository) bool {
@@ -156,17 +156,17 @@ func (p *Place) isHost(r name.Repository) bool {
 // clientOptions returns the options for requests to the registry or archive p.
 func (p *Place) clientOptions(ctx context.Context, ref name.Reference) []remote.Option {
 	if p.archive == nil {
-		return p.otherClientOptions(ctx, ref)
+		return p.optionsForRegistryOf(ctx, ref)
 	}
 	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(http.RoundTripper(p.archive)),
 		remote.WithAuth(authn.Anonymous)}
 }
 
-// otherClientOptions returns the options for requests to the registry of an image, which may be another registry than
+// optionsForRegistryOf returns the options for requests to the registry of an image, which may be another registry than
 // the place p. If the image is in p, the options contain the credentials for p. If the image is in another registry
 // than p, the options contain the credentials of docker login for that registry. Credentials for one registry are never
 // sent to another registry.
-func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []remote.Option {
+func (p *Place) optionsForRegistryOf(ctx context.Context, ref name.Reference) []remote.Option {
 	keychain := p.access.Keychain
 	if keychain == nil || !p.isHost(ref.Context()) {
 		keychain = authn.DefaultKeychain
@@ -175,9 +175,9 @@ func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []re
 		remote.WithUserAgent("lifecycle-manager")}
 }
 
-// relocateImages returns a component version whose descriptor contains the new locations of the images. relocateImages
-// does not change the content that a signature in the descriptor covers.
-func relocateImages(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error) {
+// withRelocatedImages returns a component version whose descriptor contains the new locations of the images.
+// withRelocatedImages does not change the content that a signature in the descriptor covers.
+func withRelocatedImages(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error) {
 	at, moved := map[string]string{}, false
 	for _, i := range images {
 		at[i.Image], moved = i.At, moved || i.At != i.Image
@@ -185,7 +185,7 @@ func relocateImages(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error
 	if !moved {
 		return a, nil
 	}
-	return a.Edit(func(d map[string]any) error {
+	return a.WithEditedDescriptor(func(d map[string]any) error {
 		return ocm.EachImage(d, func(_, access map[string]any, image string) error {
 			access["imageReference"] = cmp.Or(at[image], image)
 			return nil
@@ -204,10 +204,10 @@ type OldName struct {
 	At string `json:"at,omitempty"`
 }
 
-// oldNames returns the image references in a component version's objects that keep the old location of the image,
-// because the manager does not replace them when it installs the component version. The manager replaces an image only
-// in Deployments and StatefulSets, and only if the image is in the descriptor.
-func (p *Place) oldNames(ctx context.Context, c Copied) ([]OldName, error) {
+// staleImageReferences returns the image references in a component version's objects that keep the old location of the
+// image, because the manager does not replace them when it installs the component version. The manager replaces an
+// image only in Deployments and StatefulSets, and only if the image is in the descriptor.
+func (p *Place) staleImageReferences(ctx context.Context, c Copied) ([]OldName, error) {
 	i, err := content.Load(ctx, p.registry, c.Name, c.Version)
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (p *Place) oldNames(ctx context.Context, c Copied) ([]OldName, error) {
 			images, _ := content.ImagesOf([]*unstructured.Unstructured{object})
 			for _, image := range images {
 				if !here[image] {
-					old = append(old, OldName{content.NameOf(object), image, at[image]})
+					old = append(old, OldName{content.KindAndNameOf(object), image, at[image]})
 				}
 			}
 		}

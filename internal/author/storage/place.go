@@ -79,7 +79,7 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 
 // parseReference sets the fields Component and Version, and returns the rest of the reference: the place, and its kind,
 // which is "archive" or "registry".
-func (p *Place) parseReference(reference string) (place, is string, err error) {
+func (p *Place) parseReference(reference string) (location, is string, err error) {
 	text := reference
 	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive",
 		"oci::": "registry", "OCIRegistry::": "registry"} {
@@ -92,25 +92,26 @@ func (p *Place) parseReference(reference string) (place, is string, err error) {
 		scheme, text = before+"://", after
 		is = cmp.Or(is, "registry")
 	}
-	place, component, named := strings.Cut(text, "//")
+	location, component, named := strings.Cut(text, "//")
 	if named {
 		p.Component, p.Version, _ = strings.Cut(component, ":")
 		if p.Component == "" {
 			return "", "", fmt.Errorf("%q has no component: use PLACE//COMPONENT:VERSION", reference)
 		}
 	}
-	if place == "" {
+	if location == "" {
 		return "", "", fmt.Errorf("%q has no place: use a registry or an archive", reference)
 	}
 	if is == "" {
 		is = "registry"
-		_, err := os.Stat(place)
-		if err == nil || isFile(place) || strings.HasSuffix(place, ".ctf") || strings.HasPrefix(place, ".") ||
-			strings.HasPrefix(place, "/") {
+		_, err := os.Stat(location)
+		if err == nil || hasArchiveExtension(location) || strings.HasSuffix(location, ".ctf") ||
+			strings.HasPrefix(location, ".") ||
+			strings.HasPrefix(location, "/") {
 			is = "archive"
 		}
 	}
-	return scheme + place, is, nil
+	return scheme + location, is, nil
 }
 
 // String returns the reference of the registry or archive, without the component and the version.

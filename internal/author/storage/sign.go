@@ -98,7 +98,7 @@ func (p *Place) addCosignSignature(ctx context.Context, a *ocm.Artifact, k crypt
 			old = s
 		}
 	}
-	made, err := trust.Cosign(a, old, p.text+"/"+a.Repository, k)
+	made, err := trust.NewCosignSignature(a, old, p.text+"/"+a.Repository, k)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (p *Place) imageDigest(ctx context.Context, image string) (string, error) {
 	l, err := p.parseImage(ocm.Image{Reference: image})
 	if err == nil {
 		var found *remote.Descriptor
-		if found, err = p.findImage(ctx, l); err == nil {
+		if found, err = p.fetchFromArchiveOrSource(ctx, l); err == nil {
 			return found.Digest.String(), nil
 		}
 	}
@@ -191,7 +191,7 @@ func (p *Place) verifyImage(ctx context.Context, i ocm.Image) (digest string, er
 	if err != nil {
 		return "", err
 	}
-	found, err := p.findImage(ctx, l)
+	found, err := p.fetchFromArchiveOrSource(ctx, l)
 	if err != nil {
 		return "", err
 	}
@@ -199,7 +199,7 @@ func (p *Place) verifyImage(ctx context.Context, i ocm.Image) (digest string, er
 		return digest, nil
 	}
 	l.digest = ""
-	if found, err = p.findImage(ctx, l); err == nil && found.Digest.String() != digest {
+	if found, err = p.fetchFromArchiveOrSource(ctx, l); err == nil && found.Digest.String() != digest {
 		err = fmt.Errorf("its tag has digest %s, but the signed digest is %s: the tag was moved; release a version "+
 			"with the intended image", found.Digest, digest)
 	}

@@ -68,7 +68,7 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	if err := t.prepare(ctx); err != nil {
 		return nil, err
 	}
-	before, err := t.listAll(ctx)
+	before, err := t.listObjectsByUID(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (t *Trial) prepare(ctx context.Context) error {
 			Kind: o.GetKind(), Name: o.GetName()})
 		if err == nil {
 			return fmt.Errorf("preparing the cluster: it has %s already: use a cluster without the module",
-				content.NameOf(o))
+				content.KindAndNameOf(o))
 		}
 		if reasonOf(err) != apply.ObjectNotFound {
 			return fmt.Errorf("preparing the cluster: %w", err)
@@ -152,7 +152,7 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 		return err
 	}
 	set := apply.Set{Bundle: bundle, Owner: v1beta2.FieldOwnerApplier} // objects without namespace: as in the manager
-	refs, err := r.cluster.Inventory(ctx, set)
+	refs, err := r.cluster.DesiredInventory(ctx, set)
 	if err != nil && len(refs) == 0 {
 		return err
 	}
@@ -180,7 +180,7 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 		return err
 	}
 	r.refs = refs
-	if err := r.create(ctx, m); err != nil {
+	if err := r.createDefaultCR(ctx, m); err != nil {
 		return err
 	}
 	return r.waitUntil(ctx, func() (string, error) {
@@ -191,12 +191,12 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 		case len(notReady) > 0:
 			return notReady[0].Message, nil
 		}
-		return r.notReadyReason(ctx)
+		return r.defaultCRNotReadyReason(ctx)
 	})
 }
 
-// create creates the default custom resource, unless this trial has created it before.
-func (r *trialRun) create(ctx context.Context, m *author.Module) error {
+// createDefaultCR creates the default custom resource, unless this trial has created it before.
+func (r *trialRun) createDefaultCR(ctx context.Context, m *author.Module) error {
 	if m.DefaultCR == nil || r.uid != "" {
 		return nil
 	}
@@ -233,9 +233,9 @@ func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 	})
 }
 
-// notReadyReason returns the reason why the default custom resource is not ready, or "" if the custom resource is
-// ready.
-func (r *trialRun) notReadyReason(ctx context.Context) (string, error) {
+// defaultCRNotReadyReason returns the reason why the default custom resource is not ready, or "" if the custom resource
+// is ready.
+func (r *trialRun) defaultCRNotReadyReason(ctx context.Context) (string, error) {
 	if r.uid == "" || r.Simulated {
 		return "", nil
 	}
@@ -336,9 +336,9 @@ func createdByCluster(r apply.Ref) bool {
 		r.Kind == "ServiceAccount" && r.Name == "default")
 }
 
-// listAll returns all objects in the cluster, except the objects that the cluster creates in each namespace. The keys
-// of the returned map are the UIDs of the objects.
-func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
+// listObjectsByUID returns all objects in the cluster, except the objects that the cluster creates in each namespace.
+// The keys of the returned map are the UIDs of the objects.
+func (t *Trial) listObjectsByUID(ctx context.Context) (map[string]string, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(t.Config)
 	if err != nil {
 		return nil, fmt.Errorf("listing the objects of the cluster: %w", err)
@@ -383,7 +383,7 @@ func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) er
 	defer cancel()
 	var left []string
 	err := t.waitUntil(ctx, func() (string, error) {
-		now, err := t.listAll(ctx)
+		now, err := t.listObjectsByUID(ctx)
 		if err != nil {
 			return err.Error(), nil
 		}

@@ -117,8 +117,8 @@ type Certificate struct {
 	Issued, NotAfter time.Time
 }
 
-// Held returns the record of the certificate that is stored in the Kyma.
-func (c *Certificate) Held() Held {
+// Record returns the record of the certificate that is stored in the Kyma.
+func (c *Certificate) Record() Held {
 	return Held{Serial: c.Serial, Root: c.Root, Bundle: Digest(c.CA), Issued: c.Issued, NotAfter: c.NotAfter}
 }
 
@@ -403,7 +403,7 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 	if err := checkSubject(s, a.Hosts, a.Reserved); err != nil {
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
 	}
-	pair, err := r.roots[0].issue(template{commonName: s.CommonName, hosts: runtimeHosts(s.DNSNames), uid: s.UID,
+	pair, err := r.roots[0].issue(template{commonName: s.CommonName, hosts: withAgentHosts(s.DNSNames), uid: s.UID,
 		now: a.Now(), lifetime: a.Lifetime})
 	if err != nil {
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
@@ -412,16 +412,17 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 	return pair.certificate(r), nil
 }
 
-// Ingress returns a new server certificate for the proxy that terminates TLS in front of the listener. The certificate
-// is valid for the hosts of the listener. The parameters held and ca are the certificate and the roots that the proxy
-// has. If the certificate and the roots of the proxy need no replacement, Ingress returns nil.
-func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
+// IssueIngressCertificateIfDue returns a new server certificate for the proxy that terminates TLS in front of the
+// listener. The certificate is valid for the hosts of the listener. The parameters currentCertificate and ca are the
+// certificate and the roots that the proxy has. If the certificate and the roots of the proxy need no replacement,
+// IssueIngressCertificateIfDue returns nil.
+func (a *Authority) IssueIngressCertificateIfDue(currentCertificate, currentRoots []byte) (*Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {
 		return nil, fmt.Errorf("issuing the certificate of the ingress: %w", a.notReadError())
 	}
 	signer := r.roots[r.indexOf(r.listener)]
-	if block, _ := pem.Decode(held); block != nil && bytes.Equal(ca, r.pem) {
+	if block, _ := pem.Decode(currentCertificate); block != nil && bytes.Equal(currentRoots, r.pem) {
 		leaf, err := x509.ParseCertificate(block.Bytes)
 		if err == nil && leaf.CheckSignatureFrom(signer.certificate) == nil &&
 			leaf.NotAfter.Sub(a.Now()) > a.RenewBefore {
@@ -470,16 +471,16 @@ func renewalTime(h Held, before, spread time.Duration) time.Time {
 
 // Stale implements [Issuer]. Stale is cheap, because it sends no request. Until the roots were read, Stale returns
 // false, because no certificate can be issued before the roots are known.
-func (a *Authority) Stale(h Held, mark time.Time) (bool, string) {
+func (a *Authority) Stale(record Held, notBefore time.Time) (stale bool, reason string) {
 	r := a.rootSet.Load()
 	if r == nil {
 		return false, ""
 	}
-	newest, end := r.roots[0], a.Due(h)
-	if !h.NotAfter.Before(newest.certificate.NotAfter) {
-		end = h.NotAfter // a new certificate would expire at the same time as the old one
+	newest, end := r.roots[0], a.Due(record)
+	if !record.NotAfter.Before(newest.certificate.NotAfter) {
+		end = record.NotAfter // a new certificate would expire at the same time as the old one
 	}
-	return isStale(h, newest.fingerprint, r.digest, mark, a.Now(), end)
+	return isStale(record, newest.fingerprint, r.digest, notBefore, a.Now(), end)
 }
 
 // isStale reports whether a certificate must be replaced, and returns the reason. The first row of this table whose
@@ -490,28 +491,28 @@ func (a *Authority) Stale(h Held, mark time.Time) (bool, string) {
 //	3  its bundle of roots is not the current bundle
 //	4  it was issued before the mark, and the mark is not in the future
 //	5  it must be renewed because of its age
-func isStale(h Held, newest, digest string, mark, now, due time.Time) (bool, string) {
+func isStale(h Held, newestRoot, rootsDigest string, revokedBefore, now, due time.Time) (stale bool, reason string) {
 	switch {
 	case h == Held{}:
 		return true, "there is no certificate"
-	case h.Root != newest:
+	case h.Root != newestRoot:
 		return true, "there is a newer root"
-	case h.Bundle != digest:
+	case h.Bundle != rootsDigest:
 		return true, "the roots to trust have changed"
-	case isRevoked(h, mark, now):
-		return true, "it was issued before " + mark.UTC().Format(time.RFC3339)
+	case isRevoked(h, revokedBefore, now):
+		return true, "it was issued before " + revokedBefore.UTC().Format(time.RFC3339)
 	case !now.Before(due):
 		return true, "it expires at " + h.NotAfter.UTC().Format(time.RFC3339)
 	}
 	return false, ""
 }
 
-// isRevoked reports whether the certificate was issued before the time of revocation, which is the parameter mark. The
-// time of issue and the time of revocation are compared in whole seconds, because the time of issue is recorded in
-// seconds. A time of revocation in the future is ignored: until that time, each newly issued certificate would be
-// revoked at once.
-func isRevoked(h Held, mark, now time.Time) bool {
-	return !mark.IsZero() && !mark.After(now) && h.Issued.Before(mark.Truncate(time.Second))
+// isRevoked reports whether the certificate was issued before the time of revocation, which is the parameter
+// revokedBefore. The time of issue and the time of revocation are compared in whole seconds, because the time of issue
+// is recorded in seconds. A time of revocation in the future is ignored: until that time, each newly issued certificate
+// would be revoked at once.
+func isRevoked(h Held, revokedBefore, now time.Time) bool {
+	return !revokedBefore.IsZero() && !revokedBefore.After(now) && h.Issued.Before(revokedBefore.Truncate(time.Second))
 }
 
 // Serving returns the certificate of the listener. The listener uses it as a server certificate, and a replica uses it

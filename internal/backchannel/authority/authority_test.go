@@ -140,7 +140,7 @@ func TestIssue(t *testing.T) {
 		t.Errorf("identity (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(Held{Serial: leaf.SerialNumber.Text(16), Root: protocol.Fingerprint(root), Bundle: Digest(c.CA),
-		Issued: want.Issued, NotAfter: leaf.NotAfter}, c.Held()); diff != "" {
+		Issued: want.Issued, NotAfter: leaf.NotAfter}, c.Record()); diff != "" {
 		t.Errorf("held (-want +got):\n%s", diff)
 	}
 	if other := issue(t, a); other.Serial == c.Serial || string(other.Key) == string(c.Key) {
@@ -249,7 +249,7 @@ func TestRefused(t *testing.T) {
 func TestStale(t *testing.T) {
 	clock := newClock()
 	a := newTestAuthority(t, Options{Now: clock.Now})
-	fresh, start := issue(t, a).Held(), clock.now
+	fresh, start := issue(t, a).Record(), clock.now
 	with := func(change func(*Held)) Held {
 		h := fresh
 		change(&h)
@@ -558,7 +558,7 @@ func changeKey(key string, change func([]byte) []byte) func(map[string][]byte) m
 func TestDeleted(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	a := newTestAuthority(t, Options{Client: c})
-	held := issue(t, a).Held()
+	held := issue(t, a).Record()
 	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
 		Name: SecretName}}); err != nil {
 		t.Fatal(err)
@@ -721,7 +721,7 @@ func TestNotReadYet(t *testing.T) {
 // issued again when the roots change.
 func TestIngress(t *testing.T) {
 	a := newTestAuthority(t, Options{Now: newClock().Now})
-	first, err := a.Ingress(nil, nil)
+	first, err := a.IssueIngressCertificateIfDue(nil, nil)
 	if err != nil || first == nil {
 		t.Fatalf("%v, %v", first, err)
 	}
@@ -734,10 +734,10 @@ func TestIngress(t *testing.T) {
 		leaf.Subject.CommonName == protocol.ManagerName {
 		t.Errorf("whoever has it could speak as the listener: %s, usage %s", leaf.Subject, diff)
 	}
-	if again, err := a.Ingress(first.PEM, first.CA); err != nil || again != nil {
+	if again, err := a.IssueIngressCertificateIfDue(first.PEM, first.CA); err != nil || again != nil {
 		t.Errorf("it will do: %v, %v", again, err)
 	}
-	if other, err := a.Ingress(first.PEM, []byte("other roots")); err != nil || other == nil {
+	if other, err := a.IssueIngressCertificateIfDue(first.PEM, []byte("other roots")); err != nil || other == nil {
 		t.Errorf("other roots have to be replaced: %v", err)
 	}
 }

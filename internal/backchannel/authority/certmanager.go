@@ -312,11 +312,11 @@ func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error
 		return nil, err
 	}
 	name := s.Kyma + CertificateSuffix
-	declared, err := c.applyCertificate(ctx, name, s.CommonName, runtimeHosts(s.DNSNames))
+	declared, err := c.applyCertificate(ctx, name, s.CommonName, withAgentHosts(s.DNSNames))
 	if err != nil {
 		return nil, err
 	}
-	if ready, message := conditionOf(declared, "Ready"); !ready {
+	if ready, message := isConditionTrue(declared, "Ready"); !ready {
 		return nil, notReadyError("Certificate %s/%s is not ready: %s", c.Namespace, name, message)
 	}
 	secret, err := c.secret(ctx, name)
@@ -331,14 +331,14 @@ func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error
 		return nil, notReadyError("Secret %s/%s has no certificate that can be used: %v", c.Namespace, name, err)
 	}
 	b := c.trust.Load()
-	by := signerOf(&pair, b.trusted, c.Now())
+	by := signingRootFingerprint(&pair, b.trusted, c.Now())
 	if by != b.newest && pair.Leaf.NotBefore.After(b.handed[0].NotBefore.Add(issuerDelay)) {
 		return nil, notReadyError("Certificate %s/%s is not signed with the root in Secret %s, although it is younger: "+
 			"let %s %s use that Secret",
 			c.Namespace, name, SecretName, c.IssuerKind, c.Issuer)
 	}
 	if by != b.newest || isRevoked(Held{Issued: pair.Leaf.NotBefore}, s.NotBefore, c.Now()) {
-		return nil, c.renew(ctx, declared)
+		return nil, c.requestRenewal(ctx, declared)
 	}
 	return &Certificate{
 		PEM: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey], CA: b.pem,
@@ -346,8 +346,9 @@ func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error
 	}, nil
 }
 
-// signerOf returns the fingerprint of the root that has signed a certificate, or "" if none of the roots has signed it.
-func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) string {
+// signingRootFingerprint returns the fingerprint of the root that has signed a certificate, or "" if none of the roots
+// has signed it.
+func signingRootFingerprint(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) string {
 	between := x509.NewCertPool()
 	for _, der := range pair.Certificate[1:] {
 		if c, err := x509.ParseCertificate(der); err == nil {
@@ -416,11 +417,11 @@ func toAny(from []string) []any {
 	return all
 }
 
-// conditionOf reports whether a condition of the Certificate is true for the current spec. conditionOf also returns the
-// message of the condition.
-func conditionOf(o *unstructured.Unstructured, kind string) (holds bool, message string) {
+// isConditionTrue reports whether a condition of the Certificate is true for the current spec. isConditionTrue also
+// returns the message of the condition.
+func isConditionTrue(o *unstructured.Unstructured, conditionType string) (isTrue bool, message string) {
 	for _, c := range conditionsOf(o) {
-		if c.Type != kind {
+		if c.Type != conditionType {
 			continue
 		}
 		if c.ObservedGeneration != 0 && c.ObservedGeneration != o.GetGeneration() {
@@ -443,12 +444,13 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 	return status.Conditions
 }
 
-// renew makes cert-manager renew a certificate, unless a renewal is in progress. To start the renewal, renew sets the
-// condition Issuing of the Certificate, as cmctl renew does. A renewal takes time, so renew always returns an error,
-// which says that the certificate is being renewed or why the renewal could not be started.
-func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
+// requestRenewal makes cert-manager renew a certificate, unless a renewal is in progress. To start the renewal,
+// requestRenewal sets the condition Issuing of the Certificate, as cmctl requestRenewal does. A renewal takes time, so
+// requestRenewal always returns an error, which says that the certificate is being renewed or why the renewal could not
+// be started.
+func (c *CertManager) requestRenewal(ctx context.Context, o *unstructured.Unstructured) error {
 	waiting := notReadyError("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
-	if issuing, _ := conditionOf(o, "Issuing"); issuing {
+	if issuing, _ := isConditionTrue(o, "Issuing"); issuing {
 		return waiting
 	}
 	conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
@@ -488,12 +490,12 @@ func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, 
 
 // Stale implements [Issuer]. Stale is cheap, because it sends no request. Before the roots were read, Stale returns
 // false.
-func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
+func (c *CertManager) Stale(record Held, notBefore time.Time) (stale bool, reason string) {
 	b := c.trust.Load()
 	if b == nil {
 		return false, ""
 	}
-	return isStale(h, b.newest, b.digest, mark, c.Now(), c.Due(h))
+	return isStale(record, b.newest, b.digest, notBefore, c.Now(), c.Due(record))
 }
 
 // Due implements [Issuer]. Due returns a time shortly after the one at which cert-manager renews the certificate, so

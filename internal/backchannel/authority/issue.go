@@ -57,10 +57,10 @@ func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 	return root{certificate, key, protocol.Fingerprint(certificate)}, nil
 }
 
-// runtimeHosts returns the DNS names for the certificate of a runtime: those in the parameter names, and the names of
-// the agent's Service.
-func runtimeHosts(names []string) []string {
-	return append(slices.Clone(names), AgentHost, AgentHost+".cluster.local")
+// withAgentHosts returns the DNS names for the certificate of a runtime: those in the parameter dnsNames, and the names
+// of the agent's Service.
+func withAgentHosts(dnsNames []string) []string {
+	return append(slices.Clone(dnsNames), AgentHost, AgentHost+".cluster.local")
 }
 
 // AgentHost is the host name with which the API server of a runtime reaches the agent.

@@ -39,17 +39,17 @@ type rootSet struct {
 	digest       string              // digest of pem
 }
 
-// newRootSet returns a rootSet with the given roots. The parameter "listener" is the fingerprint of the root that signs
-// the certificate of the listener. If no root has the fingerprint "listener", the oldest root signs the certificate of
-// the listener, because all runtimes trust the oldest root.
-func newRootSet(roots []root, listener string, since time.Time, rotated string) *rootSet {
-	r := &rootSet{roots: roots, listener: listener, since: since, rotated: rotated}
+// newRootSet returns a rootSet with the given roots. The parameter "listenerRoot" is the fingerprint of the root that
+// signs the certificate of the listener. If no root has the fingerprint "listenerRoot", the oldest root signs the
+// certificate of the listener, because all runtimes trust the oldest root.
+func newRootSet(roots []root, listenerRoot string, listenerRootSince time.Time, doneRequest string) *rootSet {
+	r := &rootSet{roots: roots, listener: listenerRoot, since: listenerRootSince, rotated: doneRequest}
 	for _, root := range roots {
 		r.certificates = append(r.certificates, root.certificate)
 		r.pem = append(r.pem, encodePEM(pemCertificate, root.certificate.Raw)...)
 	}
 	r.digest = Digest(r.pem)
-	if r.indexOf(listener) < 0 {
+	if r.indexOf(listenerRoot) < 0 {
 		r.listener = roots[len(roots)-1].fingerprint
 	}
 	return r

@@ -21,9 +21,9 @@ type rotationInput struct {
 	known                   bool
 }
 
-// rotate returns the next rootSet, and a description of the changes. If nothing must change, rotate returns the rootSet
-// r itself. The rootSet r is nil if there are no roots yet. The method rotate makes the following changes, in this
-// order:
+// nextRootSet returns the next rootSet, and a description of the changes. If nothing must change, nextRootSet returns
+// the rootSet r itself. The rootSet r is nil if there are no roots yet. The method nextRootSet makes the following
+// changes, in this order:
 //
 //	1  remove roots that have expired
 //	2  create a root if there is none, if the newest one expires within the overlap, or if a request asks for it and
@@ -33,7 +33,7 @@ type rotationInput struct {
 //	   the listener keeps its root
 //	4  after the settle period, remove the roots that are older than the root of the listener, if the root of every
 //	   runtime is known
-func (r *rootSet) rotate(s rotationInput) (*rootSet, []string, error) {
+func (r *rootSet) nextRootSet(s rotationInput) (*rootSet, []string, error) {
 	if r == nil {
 		r = &rootSet{}
 	}
@@ -61,12 +61,12 @@ func (r *rootSet) rotate(s rotationInput) (*rootSet, []string, error) {
 	if next.listener != r.listener {
 		next.since = s.now.Truncate(time.Second)
 	}
-	if at := next.listenerAt(s); at != next.indexOf(next.listener) { // 3
+	if at := next.listenerRootIndex(s); at != next.indexOf(next.listener) { // 3
 		next.listener, next.since = next.roots[at].fingerprint, s.now.Truncate(time.Second)
 		done = append(done, "root "+next.listener+" signs for the listener")
 	}
 	at := next.indexOf(next.listener)
-	if at+1 < len(roots) && s.isComplete() && s.now.Sub(next.since) >= s.keep { // 4
+	if at+1 < len(roots) && s.knowsAllRoots() && s.now.Sub(next.since) >= s.keep { // 4
 		for _, o := range roots[at+1:] {
 			done = append(done, "root "+o.fingerprint+" was removed: no runtime uses it")
 		}
@@ -94,12 +94,12 @@ func (r *rootSet) reasonForNewRoot(roots []root, s rotationInput) string {
 	return ""
 }
 
-// isComplete reports whether RuntimesByRoot has named, for every runtime, the root that has signed the certificate of
-// the runtime.
-func (s rotationInput) isComplete() bool { return s.known && len(s.seen[""]) == 0 }
+// knowsAllRoots reports whether RuntimesByRoot has named, for every runtime, the root that has signed the certificate
+// of the runtime.
+func (s rotationInput) knowsAllRoots() bool { return s.known && len(s.seen[""]) == 0 }
 
-// listenerAt returns the index of the root that has to sign the certificate of the listener.
-func (r *rootSet) listenerAt(s rotationInput) int {
+// listenerRootIndex returns the index of the root that has to sign the certificate of the listener.
+func (r *rootSet) listenerRootIndex(s rotationInput) int {
 	present, oldest := r.indexOf(r.listener), 0
 	if !s.known {
 		return present
@@ -109,7 +109,7 @@ func (r *rootSet) listenerAt(s rotationInput) int {
 			oldest = i
 		}
 	}
-	if !s.isComplete() {
+	if !s.knowsAllRoots() {
 		return max(present, oldest)
 	}
 	return oldest

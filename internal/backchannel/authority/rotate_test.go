@@ -349,7 +349,7 @@ func (d *drawing) simulateStep(m *member, random *rand.Rand) int {
 	}
 	var held Held
 	if m.has != nil {
-		held = m.has.Held()
+		held = m.has.Record()
 	}
 	if stale, _ := d.a.Stale(held, time.Time{}); stale && random.IntN(3) == 0 {
 		c, err := d.a.Issue(d.Context(), Subject{CommonName: m.name, UID: m.name})
@@ -388,13 +388,13 @@ func (d *drawing) verify(m *member) error {
 func TestNextIsPure(t *testing.T) {
 	now := newClock().now
 	s := rotationInput{now: now, rootLife: 180 * day, overlap: 45 * day}
-	first, _, err := (*rootSet)(nil).rotate(s)
+	first, _, err := (*rootSet)(nil).nextRootSet(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, roots := first.digest, maps.Collect(slices.All(first.roots))
 	s.request = "x"
-	second, done, err := first.rotate(s)
+	second, done, err := first.nextRootSet(s)
 	if err != nil || len(done) != 1 || len(second.roots) != 2 {
 		t.Fatalf("%v, %q", err, done)
 	}

@@ -119,11 +119,11 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	present := a.rootSet.Load() // a deleted Secret is written again
 	if !missing {
 		if present, err = parseRoots(secret); err != nil {
-			return false, a.noteBroken(key, err)
+			return false, a.recordBroken(key, err)
 		}
 	}
 	s := a.rotationInput(present, secret)
-	next, done, err := present.rotate(s)
+	next, done, err := present.nextRootSet(s)
 	if err != nil {
 		return false, fmt.Errorf("rotating the roots: %w", err)
 	}
@@ -176,8 +176,8 @@ func (a *Authority) update(ctx context.Context, secret *corev1.Secret, r *rootSe
 	return a.Client.Update(ctx, secret)
 }
 
-// noteBroken records that the Secret cannot be parsed. noteBroken returns an error only if the problem is new.
-func (a *Authority) noteBroken(key client.ObjectKey, cause error) error {
+// recordBroken records that the Secret cannot be parsed. recordBroken returns an error only if the problem is new.
+func (a *Authority) recordBroken(key client.ObjectKey, cause error) (newProblem error) {
 	e := &Error{Code: v1beta2.ReasonAuthorityBroken, Message: fmt.Sprintf(
 		"Secret %s with the roots of the certificate authority is broken (%v): restore it, or delete it to have it "+
 			"written again", key, cause)}

@@ -67,8 +67,9 @@ func certAndChain(header string) (cert, chain string) {
 }
 
 // nextPair splits off the first pair key=value of a header. A header consists of elements separated by commas, and an
-// element of pairs separated by semicolons. The result "end" is true if the pair is the last one of its element.
-func nextPair(header string) (key, value, rest string, end bool) {
+// element of pairs separated by semicolons. The result "isElementEnd" is true if the pair is the last one of its
+// element.
+func nextPair(header string) (key, value, rest string, isElementEnd bool) {
 	quoted := false
 	stop := len(header)
 scan:
@@ -79,7 +80,7 @@ scan:
 		case c == '"':
 			quoted = !quoted
 		case !quoted && (c == ';' || c == ','):
-			stop, end = i, c == ','
+			stop, isElementEnd = i, c == ','
 			break scan
 		}
 	}
@@ -88,7 +89,7 @@ scan:
 		rest = header[stop+1:]
 	}
 	key, value, _ = strings.Cut(pair, "=")
-	return strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`), rest, end || rest == ""
+	return strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`), rest, isElementEnd || rest == ""
 }
 
 // parseEncoded parses a header value that contains PEM blocks in URL encoding. The value must contain at least one PEM

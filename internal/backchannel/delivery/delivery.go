@@ -121,9 +121,9 @@ type Plan struct {
 // Digest returns a digest of the objects in the plan, without the certificate.
 func (p Plan) Digest() string { return p.bundle.Digest }
 
-// CompareUnlessDoneWithin makes the next Deliver compare the delivered objects in the runtime with the desired ones. If
-// the last comparison was within the given period, CompareUnlessDoneWithin has no effect.
-func (m *Memory) CompareUnlessDoneWithin(period time.Duration) {
+// RequireComparisonUnlessDoneWithin makes the next Deliver compare the delivered objects in the runtime with the
+// desired ones. If the last comparison was within the given period, RequireComparisonUnlessDoneWithin has no effect.
+func (m *Memory) RequireComparisonUnlessDoneWithin(period time.Duration) {
 	if time.Since(m.audited) >= period {
 		m.audited = time.Time{}
 	}
@@ -135,18 +135,18 @@ func (m *Memory) AssumeCompared() { m.audited = time.Now() }
 // owner is the field manager with which the delivered objects are applied.
 const owner = v1beta2.FieldOwner
 
-// Plan computes the objects that must be delivered to a runtime, and adds references to these objects to the status s
-// of the agent. The caller must save the status s in the Kyma before the caller calls Deliver, so that each delivered
-// object is listed.
-func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Plan, error) {
+// PlanAndAddRefs computes the objects that must be delivered to a runtime, and adds references to these objects to the
+// status s of the agent. The caller must save the status s in the Kyma before the caller calls Deliver, so that each
+// delivered object is listed.
+func (d *Delivery) PlanAndAddRefs(r Request, status *v1beta2.AgentStatus) (Plan, error) {
 	bundle, err := d.bundleFor(r)
 	if err != nil {
 		return Plan{}, err
 	}
-	if s.Digest != bundle.Digest {
+	if status.Digest != bundle.Digest {
 		for _, ref := range append(refsOf(bundle), secretRef()) {
-			if !slices.Contains(s.Synced, ref) {
-				s.Synced = append(s.Synced, ref)
+			if !slices.Contains(status.Synced, ref) {
+				status.Synced = append(status.Synced, ref)
 			}
 		}
 	}
@@ -291,7 +291,7 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	if s.Certificate != nil {
 		rootInUse = s.Certificate.RootInUse
 	}
-	h := cert.Held()
+	h := cert.Record()
 	s.Certificate = &v1beta2.AgentCertificate{
 		Serial: h.Serial, Issued: metav1.NewTime(h.Issued), NotAfter: metav1.NewTime(h.NotAfter), Root: h.Root,
 		Bundle: h.Bundle, RootInUse: rootInUse,

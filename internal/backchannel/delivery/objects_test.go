@@ -116,7 +116,7 @@ func TestPlanRecordsBeforeItIsThere(t *testing.T) {
 	d := newDelivery(t)
 	s := &v1beta2.AgentStatus{Synced: []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system",
 		Name: "of-a-former-version"}}}
-	plan, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), s)
+	plan, err := d.PlanAndAddRefs(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,14 +125,14 @@ func TestPlanRecordsBeforeItIsThere(t *testing.T) {
 	}
 	s.Digest = plan.bundle.Digest
 	before := slices.Clone(s.Synced)
-	again, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), s)
+	again, err := d.PlanAndAddRefs(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, s.Synced); diff != "" || again.bundle != plan.bundle {
 		t.Errorf("the same plan changes nothing, and is shared: -want +got:\n%s", diff)
 	}
-	if other, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "services"}), s); err != nil ||
+	if other, err := d.PlanAndAddRefs(request(protocol.Watch{Version: "v1", Resource: "services"}), s); err != nil ||
 		other.bundle.Digest == s.Digest {
 		t.Errorf("another watch list needs another bundle: %v", err)
 	}

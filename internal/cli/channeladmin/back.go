@@ -19,8 +19,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
-// UndoCommand returns the command klm rollout undo.
-func UndoCommand(a *console.App) *cobra.Command {
+// RolloutUndoCommand returns the command klm rollout undo.
+func RolloutUndoCommand(a *console.App) *cobra.Command {
 	o := setOptions{}
 	c := a.Command("undo ROLLOUT [--dry-run]", "set a channel back to the version before a rollout", `
 The channel, or the mandatory module, gets the version that it had before the rollout. Nobody begins any more, and
@@ -32,7 +32,7 @@ klm rollout undo sample-regular-r3 --dry-run
 klm rollout undo sample-regular-r3`,
 		console.Arguments("ROLLOUT"), func(cmd *cobra.Command, args []string) error {
 			o.isPatient = cmd.Flags().Changed("wait") && !o.NoWait
-			return undo(cmd.Context(), a, o, args[0])
+			return undoRollout(cmd.Context(), a, o, args[0])
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.RolloutNames(a,
 		func(*v1beta2.ModuleRollout) bool { return true }))
@@ -41,12 +41,12 @@ klm rollout undo sample-regular-r3`,
 	return c
 }
 
-func undo(ctx context.Context, a *console.App, o setOptions, name string) error {
+func undoRollout(ctx context.Context, a *console.App, o setOptions, rollout string) error {
 	c, err := connection.RolloutControlPlane(ctx, a)
 	if err != nil {
 		return err
 	}
-	r, err := c.Rollout(ctx, name)
+	r, err := c.Rollout(ctx, rollout)
 	if err != nil {
 		return err
 	}
@@ -58,33 +58,33 @@ func undo(ctx context.Context, a *console.App, o setOptions, name string) error 
 	release := s.Releases[o.module]
 	target := ""
 	if release != nil {
-		target, _ = release.Target(o.channel)
+		target, _ = release.SpecVersion(o.channel)
 	}
 	switch {
 	case target != r.Spec.To:
 		return console.Fail(console.ExitFailed,
 			"rollout %s is not the last one: channel %s of module %s has version %s now; "+
-				"klm rollout history %s %s shows all", name, o.channel, o.module, console.OrDash(target), o.module,
+				"klm rollout history %s %s shows all", rollout, o.channel, o.module, console.OrDash(target), o.module,
 			o.channel)
-	case r.Spec.IsBack():
+	case r.Spec.IsRollback():
 		return console.Fail(console.ExitFailed,
 			"rollout %s has taken runtimes back to %s: to go on to %s again, klm channel "+
-				"set %s %s %s", name, r.Spec.To, r.Spec.From, o.module, o.channel, r.Spec.From)
+				"set %s %s %s", rollout, r.Spec.To, r.Spec.From, o.module, o.channel, r.Spec.From)
 	}
 	counts := &r.Status.Runtimes
 	begun := counts.Updating + counts.Proven + counts.Failed + counts.Lost + counts.Excused
 	catalog := s.ForResolve()
-	if err := catalog.GoesBack(o.module, r.Spec.To, o.version); err != nil && begun > 0 {
+	if err := catalog.CheckGoingBack(o.module, r.Spec.To, o.version); err != nil && begun > 0 {
 		return console.Fail(console.ExitFailed,
 			"%s: %s; %s with %s cannot go back: stop the rollout with klm rollout "+
 				"abort %s, and move the channel to a higher version that corrects the problem",
 			v1beta2.ReasonDowngradeUnsafe,
-			err.Error(), console.Count(int(begun), "runtime"), r.Spec.To, name)
+			err.Error(), console.Count(int(begun), "runtime"), r.Spec.To, rollout)
 	}
 	if release.IsMandatory() {
 		return undoMandatory(ctx, a, c, o, r, release)
 	}
-	return setChannel(ctx, a, o)
+	return setOrRemoveChannel(ctx, a, o)
 }
 
 // undoMandatory sets a mandatory module back to its former version. All runtimes have the module, so undoMandatory does
@@ -94,7 +94,7 @@ func undoMandatory(ctx context.Context, a *console.App, c *connection.Cluster, o
 	if err := o.parseUrgency(); err != nil {
 		return err
 	}
-	if err := o.checkUrgency(release); err != nil {
+	if err := o.checkUrgencyIsNew(release); err != nil {
 		return err
 	}
 	counts := &r.Status.Runtimes
@@ -128,8 +128,8 @@ func undoMandatory(ctx context.Context, a *console.App, c *connection.Cluster, o
 	return a.Print(outcome)
 }
 
-// WithdrawCommand returns the command klm version withdraw.
-func WithdrawCommand(a *console.App) *cobra.Command {
+// VersionWithdrawCommand returns the command klm version withdraw.
+func VersionWithdrawCommand(a *console.App) *cobra.Command {
 	o := withdrawOptions{}
 	c := a.Command("withdraw MODULE VERSION --reason=TEXT",
 		"withdraw a version of a module, so that no runtime gets it any more", `
@@ -139,7 +139,7 @@ klm version withdraw sample 2.0.0 --reason="it loses data"
 klm version withdraw sample 2.0.0 --undo`,
 		console.Arguments("MODULE", "VERSION"), func(cmd *cobra.Command, args []string) error {
 			o.module, o.version = args[0], args[1]
-			return withdraw(cmd.Context(), a, o)
+			return setWithdrawn(cmd.Context(), a, o)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleVersions(a))
 	c.Flags().StringVar(&o.reason, "reason", "", "why, for others")
@@ -153,7 +153,7 @@ type withdrawOptions struct {
 	undo, dryRun            bool
 }
 
-func withdraw(ctx context.Context, a *console.App, o withdrawOptions) error {
+func setWithdrawn(ctx context.Context, a *console.App, o withdrawOptions) error {
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func withdraw(ctx context.Context, a *console.App, o withdrawOptions) error {
 	var value any = o.reason
 	outcome := withdrawal{Object: "moduletemplate/" + t.Name,
 		Result: fmt.Sprintf("version %s of module %s is withdrawn%s",
-			o.version, o.module, channelsWith(s, o.module, o.version))}
+			o.version, o.module, remainingChannelsHint(s, o.module, o.version))}
 	switch {
 	case o.undo && !is:
 		return console.Fail(console.ExitFailed, "version %s of module %s is not withdrawn", o.version, o.module)
@@ -257,9 +257,9 @@ func (w withdrawal) Show(p *console.Page) {
 	p.Wrap("", "To replace it there, move the channel to a higher version, or take the runtimes back: klm rollout undo.")
 }
 
-// channelsWith returns a text for the user: it lists the channels that map a module to a given version, and states the
-// command that moves a channel to another version.
-func channelsWith(s *connection.Catalog, module, version string) string {
+// remainingChannelsHint returns a text for the user: it lists the channels that map a module to a given version, and
+// states the command that moves a channel to another version.
+func remainingChannelsHint(s *connection.Catalog, module, version string) string {
 	release := s.Releases[module]
 	if release == nil {
 		return ""

@@ -79,7 +79,8 @@ func TestUndo(t *testing.T) {
 					"rollout": "sample-regular-r2", "policy": "standard", "revision": int64(2)}}, "status", "channels")
 			}
 			put(t, s, newer, c.back, "spec", "upgrade", "back")
-			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{UndoCommand(a)} }, s.Kubeconfig)
+			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{RolloutUndoCommand(a)} },
+				s.Kubeconfig)
 			channels, _, _ := unstructured.NestedSlice(s.Object(release).Object, "spec", "channels")
 			want := []any{map[string]any{"channel": "regular", "version": c.want}}
 			if diff := cmp.Diff(want, channels); diff != "" {
@@ -125,7 +126,8 @@ func TestUndoMandatory(t *testing.T) {
 			s.Put(o)
 			put(t, s, release, "2.0.0", "spec", "mandatory", "version")
 			put(t, s, newer, c.back, "spec", "upgrade", "back")
-			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{UndoCommand(a)} }, s.Kubeconfig)
+			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{RolloutUndoCommand(a)} },
+				s.Kubeconfig)
 			after := s.Object(release)
 			if is, _, _ := unstructured.NestedString(after.Object, "spec", "mandatory", "version"); is != c.want {
 				t.Errorf("%s: the version is %s, want %s", c.Reason, is, c.want)
@@ -186,7 +188,7 @@ func TestWithdraw(t *testing.T) {
 					return true
 				}
 			}
-			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{WithdrawCommand(a)} },
+			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{VersionWithdrawCommand(a)} },
 				s.Kubeconfig)
 			if got := s.Object(newer).GetAnnotations()[v1beta2.AnnotationWithdrawn]; got != c.want {
 				t.Errorf("%s: the annotation is %q, want %q", c.Reason, got, c.want)

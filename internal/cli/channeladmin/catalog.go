@@ -22,7 +22,7 @@ klm catalog -o wide
 klm catalog --version 2.0.0
 klm catalog -o json | jq '.[] | select(.mandatory)'`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
-			return listOfCatalog(cmd.Context(), a, &l, listCatalog, func(row *catalogRow) bool {
+			return printCatalogListing(cmd.Context(), a, &l, listCatalog, func(row *catalogRow) bool {
 				versions, channels := []string{row.Mandatory}, []string{}
 				for _, v := range row.Versions {
 					versions = append(versions, v.Version)
@@ -45,10 +45,10 @@ func registerListing(a *console.App, c *cobra.Command, l *console.Listing) {
 	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
 }
 
-// listOfCatalog prints a listing of the catalog. The function rows returns all rows of a catalog. The function keep
-// reports whether a row matches all filters except the label selector. The function moduleOf returns the module of a
-// row. A row matches the label selector if the ModuleReleaseMeta of its module matches.
-func listOfCatalog[T any, R interface {
+// printCatalogListing prints a listing of the catalog. The function rows returns all rows of a catalog. The function
+// keep reports whether a row matches all filters except the label selector. The function moduleOf returns the module of
+// a row. A row matches the label selector if the ModuleReleaseMeta of its module matches.
+func printCatalogListing[T any, R interface {
 	~[]T
 	console.Report
 }](ctx context.Context, a *console.App, l *console.Listing, rows func(*connection.Catalog) R, keep func(*T) bool,
@@ -62,7 +62,7 @@ func listOfCatalog[T any, R interface {
 		return err
 	}
 	var s *connection.Catalog
-	return console.List(ctx, a, l, func() <-chan struct{} { return c.CatalogChanges(ctx) }, func() (R, error) {
+	return console.PrintListing(ctx, a, l, func() <-chan struct{} { return c.CatalogChanges(ctx) }, func() (R, error) {
 		if s, err = c.Catalog(ctx); err != nil {
 			return nil, err
 		}

@@ -30,7 +30,7 @@ klm channel list
 klm channel list --channel fast --sort-by .module
 klm channel list -o name`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
-			return listOfCatalog(cmd.Context(), a, &l, listChannels,
+			return printCatalogListing(cmd.Context(), a, &l, listChannels,
 				func(r *channelRow) bool { return r.isAccepted(&l) },
 				func(r *channelRow) string { return r.Module })
 		})
@@ -74,7 +74,7 @@ klm channel show sample --watch`,
 				return err
 			}
 			changes := func() <-chan struct{} { return c.CatalogChanges(cmd.Context()) }
-			return console.List(cmd.Context(), a, &l, changes, func() (channelList, error) {
+			return console.PrintListing(cmd.Context(), a, &l, changes, func() (channelList, error) {
 				return readChannels(cmd.Context(), c, args[0], l.Value(console.FilterLabels))
 			}, func(r *channelRow) bool { return r.isAccepted(&l) })
 		})
@@ -173,15 +173,15 @@ func (l channelList) Show(p *console.Page) {
 			row[0] = "(pinned)"
 		}
 		if r.counted {
-			row = append(row, r.followers(), console.OrDash(r.versions()), console.OrDash(r.Notes))
+			row = append(row, r.followerCount(), console.OrDash(r.versionCounts()), console.OrDash(r.Notes))
 		}
 		rows = append(rows, row)
 	}
 	p.Table(header, rows)
 }
 
-// followers returns a text with the number of runtimes that follow the channel.
-func (r *channelRow) followers() string {
+// followerCount returns a text with the number of runtimes that follow the channel.
+func (r *channelRow) followerCount() string {
 	n := 0
 	for _, some := range r.Installed {
 		n += some
@@ -189,8 +189,8 @@ func (r *channelRow) followers() string {
 	return fmt.Sprint(n)
 }
 
-// versions returns the number of runtimes for each installed version. The highest version is first.
-func (r *channelRow) versions() string {
+// versionCounts returns the number of runtimes for each installed version. The highest version is first.
+func (r *channelRow) versionCounts() string {
 	var all []string
 	for version := range r.Installed {
 		all = append(all, version)

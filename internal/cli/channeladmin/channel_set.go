@@ -43,14 +43,14 @@ klm channel set sample experimental 3.0.0 --create`,
 		console.Arguments("MODULE", "CHANNEL", "VERSION"), func(cmd *cobra.Command, args []string) error {
 			o.module, o.channel, o.version = args[0], args[1], args[2]
 			o.isPatient = cmd.Flags().Changed("wait") && !o.NoWait
-			return setChannel(cmd.Context(), a, o)
+			return setOrRemoveChannel(cmd.Context(), a, o)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a),
 		connection.ModuleVersions(a))
 	o.Register(c.Flags())
 	o.registerUrgency(c)
 	c.Flags().BoolVar(&o.create, "create", false, "add the channel if the module does not have it")
-	connection.RegisterPolicy(c.Flags(), &o.policy)
+	connection.RegisterMaintenancePolicyFlag(c.Flags(), &o.policy)
 	return c
 }
 
@@ -63,7 +63,7 @@ klm channel remove sample experimental --dry-run
 klm channel remove sample experimental`,
 		console.Arguments("MODULE", "CHANNEL"), func(cmd *cobra.Command, args []string) error {
 			o.module, o.channel = args[0], args[1]
-			return setChannel(cmd.Context(), a, o)
+			return setOrRemoveChannel(cmd.Context(), a, o)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a))
 	c.Flags().BoolVarP(&o.Yes, "yes", "y", false, "do not ask")
@@ -84,7 +84,7 @@ type setOptions struct {
 	diff diffFlags
 }
 
-func setChannel(ctx context.Context, a *console.App, o setOptions) error {
+func setOrRemoveChannel(ctx context.Context, a *console.App, o setOptions) error {
 	if !connection.ChannelName.MatchString(o.channel) || o.channel == v1beta2.NoChannel {
 		return console.Fail(console.ExitUsage,
 			"CHANNEL: %q is not a channel: use 3 to 32 lower-case letters; %q is reserved",
@@ -138,7 +138,7 @@ func effectsOf(ctx context.Context, a *console.App, c *connection.Cluster, o set
 	if err := o.check(s, c); err != nil {
 		return nil, nil, err
 	}
-	if err := o.checkUrgency(s.Releases[o.module]); err != nil {
+	if err := o.checkUrgencyIsNew(s.Releases[o.module]); err != nil {
 		return nil, nil, err
 	}
 	after := withAssignment(s, o)
@@ -207,7 +207,7 @@ func waitForVersion(ctx context.Context, a *console.App, c *connection.Cluster, 
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	const interval = 10 * time.Second
-	err := fleetlist.Live(waiting, c, "", interval, func() bool { return false },
+	err := fleetlist.ShowLive(waiting, c, "", interval, func() bool { return false },
 		func(fleet map[string]*fleetlist.Member) error {
 			text, missing := versionProgress(fleet, runtimes, o)
 			if text != progress {
@@ -296,7 +296,7 @@ func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
 func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
 	after := &connection.Catalog{Releases: maps.Clone(s.Releases), Templates: s.Templates}
 	r := s.Releases[o.module].DeepCopy()
-	o.annotate(r)
+	o.setUrgencyAnnotation(r)
 	i := slices.IndexFunc(r.Spec.Channels, func(c v1beta2.ChannelVersion) bool { return c.Channel == o.channel })
 	after.Releases[o.module] = r
 	if o.remove {
@@ -352,12 +352,12 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 			k.ManagedFields, k.Status = nil, v1beta2.KymaStatus{Modules: k.Status.Modules,
 				Conditions: k.Status.Conditions, KubernetesVersion: k.Status.KubernetesVersion}
 			all[k.Name] = k
-			requested := connection.WithRequest(k)
+			requested := connection.WithLastRequest(k)
 			switch m := requested.Module(w.module); {
 			case m == nil:
 			case m.Version != "":
 				pinned++
-			case requested.ModuleChannel(w.module) == w.channel:
+			case requested.ModuleChannelOrDefault(w.module) == w.channel:
 				kymas = append(kymas, k)
 			}
 		})
@@ -398,12 +398,12 @@ const noWindow = "it needs a downtime, and waits for the maintenance window"
 
 // effectOn returns the effect of the change on one runtime.
 func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect {
-	requested := connection.WithRequest(k)
+	requested := connection.WithLastRequest(k)
 	m := requested.Module(w.module)
 	request := channel.RequestFor(k, requested, m)
 	request.Installed, request.ManifestVersion, request.Now = has.installed, has.requested, a.Now()
 	request.SkipWindows = request.SkipWindows || w.urgency.IgnoreWindows
-	request.AllowDowngrade = request.AllowDowngrade || w.after.GoesBack(w.module, has.requested, w.version) == nil
+	request.AllowDowngrade = request.AllowDowngrade || w.after.CheckGoingBack(w.module, has.requested, w.version) == nil
 	d := channel.Resolve(w.after, request)
 	e := effect{Runtime: k.Name, From: has.installed, To: d.Version, Effect: "stays"}
 	switch b := d.Blocker; {
@@ -428,14 +428,14 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 
 // saveAssignment writes the version of a channel into the ModuleReleaseMeta. saveAssignment returns an error if the
 // ModuleReleaseMeta no longer has the resource version that was checked.
-func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, seen string) error {
+func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, resourceVersion string) error {
 	doing := "changing ModuleReleaseMeta " + o.module
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta))
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: o.module}, u); err != nil {
 		return c.Explain(err, doing)
 	}
-	if u.GetResourceVersion() != seen {
+	if u.GetResourceVersion() != resourceVersion {
 		return console.Fail(console.ExitFailed,
 			"%s: another client changed it in the meantime: check again with --dry-run, and try again", doing)
 	}
@@ -454,7 +454,7 @@ func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, se
 			entry["version"] = o.version
 		}
 	}
-	metadata := map[string]any{"resourceVersion": seen}
+	metadata := map[string]any{"resourceVersion": resourceVersion}
 	if changed := o.urgencyChange(u.GetAnnotations()); changed != nil {
 		metadata["annotations"] = changed
 	}

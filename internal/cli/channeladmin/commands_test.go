@@ -39,7 +39,7 @@ func newControlPlane(t *testing.T) *fixture.Server {
 		v1beta2.ModuleStatus{Name: "sample", Version: "2.0.0"})
 	pinned.Name = "runtime-b"
 	leaves := follows.DeepCopy()
-	leaves.Name, leaves.DeletionTimestamp = "runtime-c", new(fixture.Ago(time.Minute))
+	leaves.Name, leaves.DeletionTimestamp = "runtime-c", new(fixture.BeforeNoon(time.Minute))
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace, manifest.Labels[v1beta2.LabelChannel] = "kcp-system", "regular"
 	manifest.Status.State, manifest.Status.Conditions = v1beta2.StateReady, nil

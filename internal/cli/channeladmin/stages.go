@@ -46,14 +46,14 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 			}
 			switch len(args) {
 			case 1:
-				return planRollout(cmd.Context(), a, o, args[0])
+				return showRestOfRollout(cmd.Context(), a, o, args[0])
 			case 2:
 				return console.Fail(console.ExitUsage,
 					"VERSION is missing: klm rollout plan MODULE CHANNEL VERSION, or klm "+
 						"rollout plan ROLLOUT")
 			}
 			o.channel, o.version = args[1], args[2]
-			return setChannel(cmd.Context(), a, o)
+			return setOrRemoveChannel(cmd.Context(), a, o)
 		})
 	isActive := func(r *v1beta2.ModuleRollout) bool { return !r.Status.Phase.IsOver() }
 	c.ValidArgsFunction = console.CompleteArguments(func(ctx context.Context, args []string) []string {
@@ -62,7 +62,7 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 	c.Flags().BoolVar(&names, "names", false, "show the names of the runtimes of each stage")
 	o.registerUrgency(c)
 	o.diff.register(c)
-	connection.RegisterPolicy(c.Flags(), &o.policy)
+	connection.RegisterMaintenancePolicyFlag(c.Flags(), &o.policy)
 	return c
 }
 
@@ -79,13 +79,13 @@ func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module,
 	return r, err
 }
 
-// planRollout shows the plan of a rollout in progress: the stages and runtimes that are left.
-func planRollout(ctx context.Context, a *console.App, o setOptions, name string) error {
+// showRestOfRollout shows the plan of a rollout in progress: the stages and runtimes that are left.
+func showRestOfRollout(ctx context.Context, a *console.App, o setOptions, rollout string) error {
 	c, err := connection.RolloutControlPlane(ctx, a)
 	if err != nil {
 		return err
 	}
-	r, err := restOfRollout(ctx, a, c, o, name)
+	r, err := restOfRollout(ctx, a, c, o, rollout)
 	if err == nil {
 		err = r.addDiff(ctx, c, &o.diff)
 	}
@@ -145,7 +145,7 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 	if r.plan, err = plan.For(active, policy, r.fleet, w.now); err != nil {
 		return nil, console.Fail(console.ExitFailed, "%v", err)
 	}
-	r.setPlan()
+	r.mergePlan()
 	r.addWayBack(&w.after)
 	return r, nil
 }
@@ -212,7 +212,7 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 	}
 	what := rollout.Channel{Release: w.release, Name: r.Channel, Policy: policy, Runtimes: r.fleet, Now: w.now,
 		Urgency:  w.urgency,
-		GoesBack: func(from, to string) error { return w.after.GoesBack(r.Module, from, to) }}
+		GoesBack: func(from, to string) error { return w.after.CheckGoingBack(r.Module, from, to) }}
 	for i := range rollouts {
 		o := &rollouts[i]
 		if s := w.release.ChannelStatus(r.Channel); s != nil && s.Rollout == o.Name {
@@ -221,10 +221,10 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 		// A rollout of another module can have the same name: module a-b with channel c, module a with channel b-c.
 		what.LastRevision = max(what.LastRevision, rollout.RevisionOf(o.Name, r.Module, r.Channel))
 	}
-	if r.plan, err = plan.Of(what); err != nil || !r.isStaged() {
+	if r.plan, err = plan.ForMove(what); err != nil || !r.isStaged() {
 		return err
 	}
-	r.setPlan()
+	r.mergePlan()
 	r.addWayBack(&w.after)
 	return nil
 }
@@ -233,10 +233,10 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 // RolloutPolicy does with the runtimes after a halt.
 func (r *Effects) addWayBack(after *channel.Catalog) {
 	spec := &r.plan.Rollout.Spec
-	if spec.IsBack() || spec.From == "" {
+	if spec.IsRollback() || spec.From == "" {
 		return
 	}
-	if err := after.GoesBack(r.Module, spec.To, spec.From); err != nil {
+	if err := after.CheckGoingBack(r.Module, spec.To, spec.From); err != nil {
 		r.WayBack = fmt.Sprintf("There is no way back to %s: %v.", spec.From, err)
 		return
 	}
@@ -249,10 +249,10 @@ func (r *Effects) addWayBack(after *channel.Catalog) {
 	}
 }
 
-// setPlan adds the plan to the report. The plan takes precedence over the previewed effect on a runtime, because the
+// mergePlan adds the plan to the report. The plan takes precedence over the previewed effect on a runtime, because the
 // plan also considers facts about the runtime: for example, a runtime that cannot be reached, or whose module does not
 // work, is not admitted.
-func (r *Effects) setPlan() {
+func (r *Effects) mergePlan() {
 	r.Policy, r.Rollout, r.Supersedes = r.plan.Rollout.Spec.Policy, r.plan.Rollout.Name, r.plan.Supersedes
 	r.Plan, r.Stages = r.plan.Digest, r.plan.Stages
 	r.UpdateSeconds, r.Ends, r.Late, r.Hold = int64(r.plan.Update.Seconds()), r.plan.Ends, r.plan.Late, r.plan.Hold
@@ -303,7 +303,7 @@ func (r *Effects) showStages(p *console.Page) {
 		console.Count(len(r.Stages), "stage"), r.Plan)
 	spec := &r.plan.Rollout.Spec
 	switch {
-	case spec.IsBack():
+	case spec.IsRollback():
 		p.Line("It takes runtimes with %s back to %s, those whose module fails first; no other runtime is changed.",
 			spec.From, spec.To)
 	case r.Supersedes != "":
@@ -326,7 +326,7 @@ func (r *Effects) showStages(p *console.Page) {
 		for _, reason := range slices.Sorted(maps.Keys(s.Blocked)) {
 			blocked = append(blocked, fmt.Sprintf("%d %s", s.Blocked[reason], reason))
 		}
-		rows = append(rows, []string{s.Name, p.Clip(connection.StageMembers(&r.plan.Rollout.Spec.Stages[i]), 40),
+		rows = append(rows, []string{s.Name, p.Clip(connection.StageSelectionText(&r.plan.Rollout.Spec.Stages[i]), 40),
 			fmt.Sprint(s.Runtimes), fmt.Sprint(s.Begun), fmt.Sprint(s.Moving), console.OrDash(strings.Join(blocked,
 				", ")),
 			fmt.Sprint(s.Concurrency), fmt.Sprint(s.AllowedFailures), p.When(s.Begins), p.When(s.Ends),
@@ -363,7 +363,7 @@ func (r *Effects) showForecast(p *console.Page) {
 	if len(r.Late) == 0 || r.WindowsUnknown != "" {
 		return
 	}
-	p.Line("%s no maintenance window within %s:", console.Count(len(r.Late), "runtime")+" "+have(len(r.Late)),
+	p.Line("%s no maintenance window within %s:", console.Count(len(r.Late), "runtime")+" "+hasOrHave(len(r.Late)),
 		duration.HumanDuration(plan.FarAway))
 	for i, l := range r.Late {
 		if i == limit && !p.Wide {
@@ -378,7 +378,7 @@ func (r *Effects) showForecast(p *console.Page) {
 	}
 }
 
-func have(n int) string {
+func hasOrHave(n int) string {
 	if n == 1 {
 		return "has"
 	}

@@ -53,13 +53,13 @@ func (f *urgencyFlags) parseUrgency() error {
 	return nil
 }
 
-// checkUrgency returns an error if an earlier move of the channel to this version had the same urgency and reason.
-func (o *setOptions) checkUrgency(release *v1beta2.ModuleReleaseMeta) error {
+// checkUrgencyIsNew returns an error if an earlier move of the channel to this version had the same urgency and reason.
+func (o *setOptions) checkUrgencyIsNew(release *v1beta2.ModuleReleaseMeta) error {
 	if o.urgency.Is == "" {
 		return nil
 	}
 	after := release.DeepCopy()
-	o.annotate(after)
+	o.setUrgencyAnnotation(after)
 	if is, err := urgency.Of(after, o.channel, o.version); err != nil || is != o.urgency {
 		return console.Fail(console.ExitFailed, "an earlier move of channel %s to version %s had the same urgency and "+
 			"reason: give another --reason", o.channel, o.version)
@@ -67,10 +67,10 @@ func (o *setOptions) checkUrgency(release *v1beta2.ModuleReleaseMeta) error {
 	return nil
 }
 
-// annotate sets the line of a channel in the annotation [v1beta2.AnnotationUrgency], which declares moves of channels
-// as urgent. If the move is not urgent, annotate removes the line of the channel, so that an old line has no effect on
-// the move.
-func (o *setOptions) annotate(release *v1beta2.ModuleReleaseMeta) {
+// setUrgencyAnnotation sets the line of a channel in the annotation [v1beta2.AnnotationUrgency], which declares moves
+// of channels as urgent. If the move is not urgent, setUrgencyAnnotation removes the line of the channel, so that an
+// old line has no effect on the move.
+func (o *setOptions) setUrgencyAnnotation(release *v1beta2.ModuleReleaseMeta) {
 	line := ""
 	if o.urgency.Is != "" {
 		line = o.urgency.Line(o.channel, o.version)
@@ -93,7 +93,7 @@ func (o *setOptions) urgencyChange(annotations map[string]string) map[string]any
 	if found {
 		after.Annotations = map[string]string{v1beta2.AnnotationUrgency: before}
 	}
-	o.annotate(after)
+	o.setUrgencyAnnotation(after)
 	value, remains := after.Annotations[v1beta2.AnnotationUrgency]
 	switch {
 	case remains && value != before:

@@ -141,7 +141,7 @@ func check(ctx context.Context, c *connection.Cluster, now func() time.Time) (ch
 	r.checkRights(ctx)
 	r.checkManager(ctx)
 	if r.deployment != nil {
-		r.checkFlags(ctx)
+		r.checkManagerFlags(ctx)
 	}
 	return r.checkReport, nil
 }
@@ -336,29 +336,29 @@ func (r *checker) checkManager(ctx context.Context) {
 	}
 }
 
-// flag returns the value of a flag of the manager, or "".
-func (r *checker) flag(name string) string {
+// managerFlag returns the value of a flag of the manager, or "".
+func (r *checker) managerFlag(name string) string {
 	value, _ := connection.ManagerFlag(r.deployment, name)
 	return value
 }
 
-// checkFlags checks the objects and addresses that the flags of the manager name.
-func (r *checker) checkFlags(ctx context.Context) {
+// checkManagerFlags checks the objects and addresses that the flags of the manager name.
+func (r *checker) checkManagerFlags(ctx context.Context) {
 	for _, of := range []struct{ flag, resource, kind string }{
 		{"oci-registry-cred-secret", "secrets", "Secret"},
 		{"skr-image-pull-secret", "secrets", "Secret"},
 		{"maintenance-policy-configmap", "configmaps", "ConfigMap"},
 	} {
-		if name := r.flag(of.flag); name != "" {
+		if name := r.managerFlag(of.flag); name != "" {
 			r.checkNamed(ctx, of.flag, of.resource, of.kind, name)
 		}
 	}
-	if host := r.flag("oci-registry-host"); host != "" {
+	if host := r.managerFlag("oci-registry-host"); host != "" {
 		r.checkRegistry(ctx, host)
-	} else if name := r.flag("oci-registry-cred-secret"); name != "" {
-		r.checkRegistryOf(ctx, name)
+	} else if name := r.managerFlag("oci-registry-cred-secret"); name != "" {
+		r.checkRegistryOfSecret(ctx, name)
 	}
-	if address := r.flag("listener-address"); address != "" {
+	if address := r.managerFlag("listener-address"); address != "" {
 		r.checkListener(ctx, address)
 	}
 }
@@ -377,11 +377,11 @@ func (r *checker) checkNamed(ctx context.Context, flag, resource, kind, name str
 	}
 }
 
-// checkRegistryOf reads the name of the registry from the Secret that contains the login for the registry, and checks
-// the registry. checkRegistryOf does not log in to the registry.
-func (r *checker) checkRegistryOf(ctx context.Context, name string) {
+// checkRegistryOfSecret reads the name of the registry from the Secret that contains the login for the registry, and
+// checks the registry. checkRegistryOfSecret does not log in to the registry.
+func (r *checker) checkRegistryOfSecret(ctx context.Context, secret string) {
 	s := &corev1.Secret{}
-	if err := r.GetJSON(ctx, "/api/v1/namespaces/"+r.Namespace+"/secrets/"+name, s); err != nil {
+	if err := r.GetJSON(ctx, "/api/v1/namespaces/"+r.Namespace+"/secrets/"+secret, s); err != nil {
 		return // checkNamed has reported that
 	}
 	var logins struct {
@@ -391,10 +391,10 @@ func (r *checker) checkRegistryOf(ctx context.Context, name string) {
 	switch hosts := slices.Sorted(maps.Keys(logins.Auths)); {
 	case err != nil:
 		r.add("registry", failed, "key %s of Secret %s is not JSON: create the Secret again with kubectl create secret "+
-			"docker-registry", corev1.DockerConfigJsonKey, name)
+			"docker-registry", corev1.DockerConfigJsonKey, secret)
 	case len(hosts) != 1:
 		r.add("registry", failed, "Secret %s has logins for %s, but must have exactly one: correct it, or set "+
-			"registry.host", name, cmp.Or(strings.Join(hosts, ", "), "no registry"))
+			"registry.host", secret, cmp.Or(strings.Join(hosts, ", "), "no registry"))
 	default:
 		r.checkRegistry(ctx, hosts[0])
 	}

@@ -80,7 +80,7 @@ func lease(before time.Duration) client.Object {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: v1beta2.LeaderLease, Namespace: namespace,
 		Labels: map[string]string{v1beta2.LabelVersion: "0.2.0"}},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(15)),
-			RenewTime: &metav1.MicroTime{Time: fixture.Ago(before).Time}}}
+			RenewTime: &metav1.MicroTime{Time: fixture.BeforeNoon(before).Time}}}
 }
 
 // deployment returns the Deployment of a manager with one pod and flags.

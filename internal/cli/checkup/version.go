@@ -129,7 +129,7 @@ func (r *versionReport) managerRows() [][]string {
 	suffix := ""
 	switch m.State {
 	case liveness.NotWorking:
-		suffix = ", " + m.AsOf() + ": no manager works now"
+		suffix = ", " + m.StalenessText() + ": no manager works now"
 	case liveness.Unknown:
 		return [][]string{{"manager", "unknown: " + m.Message}}
 	case liveness.Working:

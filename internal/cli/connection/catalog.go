@@ -26,8 +26,8 @@ type Catalog struct {
 	Releases  map[string]*v1beta2.ModuleReleaseMeta
 	Templates map[string]*v1beta2.ModuleTemplate
 	// Rollouts has the ModuleRollouts of all channels that are being moved to another version, by name. Policies has
-	// all RolloutPolicies. Only the method ForTurns uses Rollouts and Policies. If no channel is being moved, Rollouts
-	// and Policies are empty.
+	// all RolloutPolicies. Only the method ForResolveWithRollouts uses Rollouts and Policies. If no channel is being
+	// moved, Rollouts and Policies are empty.
 	Rollouts map[string]*v1beta2.ModuleRollout
 	Policies []v1beta2.RolloutPolicy
 }
@@ -80,12 +80,12 @@ func (s *Catalog) ForResolve() channel.Catalog {
 	return c
 }
 
-// ForTurns returns the catalog in the form that [channel.Resolve] needs for a runtime that takes part in rollouts. In
-// the returned catalog, a channel with a RolloutPolicy resolves to the version for which the rollout has admitted the
-// runtime.
-func (s *Catalog) ForTurns() channel.Catalog {
+// ForResolveWithRollouts returns the catalog in the form that [channel.Resolve] needs for a runtime that takes part in
+// rollouts. In the returned catalog, a channel with a RolloutPolicy resolves to the version for which the rollout has
+// admitted the runtime.
+func (s *Catalog) ForResolveWithRollouts() channel.Catalog {
 	c := s.ForResolve()
-	c.Turn = admission.Of(admission.Lookups{
+	c.Turn = admission.NewTurnFunc(admission.Lookups{
 		Rollout: func(name string) *v1beta2.ModuleRollout { return s.Rollouts[name] },
 		HasPolicy: func(module, of string) bool {
 			policy, err := rollout.PolicyFor(s.Policies, module, of)

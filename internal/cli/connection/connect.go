@@ -140,8 +140,8 @@ func connect(ctx context.Context, a *console.App) (*Cluster, error) {
 	return c, c.DetectKinds(ctx)
 }
 
-// unreadable returns the error for a kubeconfig that cannot be read.
-func unreadable(err error) error {
+// unreadableKubeconfigError returns the error for a kubeconfig that cannot be read.
+func unreadableKubeconfigError(err error) error {
 	return console.Fail(console.ExitCluster, "reading the kubeconfig: %v: give a valid file with --kubeconfig or "+
 		"KUBECONFIG", err)
 }
@@ -154,7 +154,7 @@ func Open(a *console.App) (*Cluster, error) {
 		rules, &clientcmd.ConfigOverrides{CurrentContext: a.Config.Context})
 	raw, err := loader.RawConfig()
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, unreadableKubeconfigError(err)
 	}
 	current := raw.CurrentContext
 	if a.Config.Context != "" {
@@ -171,7 +171,7 @@ func Open(a *console.App) (*Cluster, error) {
 			"no cluster is configured: give --kubeconfig, set $KUBECONFIG, or choose a context with kubectl config "+
 				"use-context")
 	case err != nil:
-		return nil, unreadable(err)
+		return nil, unreadableKubeconfigError(err)
 	}
 	config.Timeout, config.QPS, config.UserAgent = a.Config.RequestTimeout, -1, FieldOwner
 	return New(config, current, a.Config.Namespace)
@@ -365,10 +365,10 @@ func (c *Cluster) get(ctx context.Context, path, accept string) (*http.Response,
 }
 
 // AccessSecrets lists the metadata of the access Secrets of a runtime.
-func (c *Cluster) AccessSecrets(ctx context.Context, name string) (*metav1.PartialObjectMetadataList, error) {
+func (c *Cluster) AccessSecrets(ctx context.Context, kyma string) (*metav1.PartialObjectMetadataList, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	return list, c.List(ctx, list, client.InNamespace(c.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: name})
+	return list, c.List(ctx, list, client.InNamespace(c.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: kyma})
 }
 
 // FieldOwner is the field manager of all fields that klm writes. FieldOwner is also the user agent of klm.

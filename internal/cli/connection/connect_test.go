@@ -246,7 +246,7 @@ func TestWithRequest(t *testing.T) {
 		if c.annotation != "" {
 			k.Annotations = map[string]string{v1beta2.AnnotationLastRequest: c.annotation}
 		}
-		requested := connection.WithRequest(k)
+		requested := connection.WithLastRequest(k)
 		got := []string{requested.Spec.Channel}
 		for _, m := range requested.Spec.Modules {
 			got = append(got, m.Name)

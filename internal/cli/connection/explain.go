@@ -23,7 +23,7 @@ func (c *Cluster) Explain(err error, doing string) error {
 	if _, ok := errors.AsType[*console.Problem](err); ok {
 		return err
 	}
-	if apply.IsCertificateInvalid(err) {
+	if apply.IsServerCertificateInvalid(err) {
 		return console.Fail(console.ExitCluster, "%s: %s cannot be trusted: %s; check the certificate authority and "+
 			"the server in your kubeconfig", doing, c, reasonOf(err))
 	}

@@ -32,10 +32,10 @@ func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) 
 	return k, c.Explain(err, "reading Kyma "+name)
 }
 
-// WithRequest returns the Kyma with the channel and the modules that the runtime has requested last. If the last
+// WithLastRequest returns the Kyma with the channel and the modules that the runtime has requested last. If the last
 // request of the runtime differs from the spec of its Kyma in the control plane, the manager stores the request in the
 // annotation v1beta2.AnnotationLastRequest of this Kyma.
-func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
+func WithLastRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
 	var last channel.LastRequest
 	text, there := k.Annotations[v1beta2.AnnotationLastRequest]
 	if !there || json.Unmarshal([]byte(text), &last) != nil || last.Channel == "" {
@@ -53,7 +53,7 @@ func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
 // ModuleNames returns the names of the modules that a runtime requests, and of the modules that the runtime still has.
 func ModuleNames(k *v1beta2.Kyma) []string {
 	var all []string
-	for _, m := range WithRequest(k).Spec.Modules {
+	for _, m := range WithLastRequest(k).Spec.Modules {
 		all = append(all, m.Name)
 	}
 	for _, m := range k.Status.Modules {

@@ -110,7 +110,7 @@ func (c *Cluster) RolloutChanges(ctx context.Context, name string) <-chan struct
 	if name != "" {
 		which = append(which, client.MatchingFields{"metadata.name": name})
 	}
-	go c.notify(ctx, changed, &v1beta2.ModuleRolloutList{}, which...)
+	go c.watchAndNotify(ctx, changed, &v1beta2.ModuleRolloutList{}, which...)
 	return changed
 }
 
@@ -137,8 +137,8 @@ func (c *Cluster) UserName(ctx context.Context) (string, error) {
 	return r.Status.UserInfo.Username, nil
 }
 
-// StageMembers returns a text about the runtimes that belong to a stage.
-func StageMembers(s *v1beta2.ModuleRolloutStage) string {
+// StageSelectionText returns a text about the runtimes that belong to a stage.
+func StageSelectionText(s *v1beta2.ModuleRolloutStage) string {
 	switch {
 	case s.Selector != nil:
 		selector, err := s.Selector.Selector().Compile()

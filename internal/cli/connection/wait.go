@@ -62,7 +62,7 @@ func waitFor[T client.Object](ctx context.Context, a *console.App, c *Cluster, n
 				printed = p.Text
 			}
 		} else if ctx.Err() == nil && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
-			return c.Explain(err, fmt.Sprintf("reading %s %s", kindOf(empty()), name))
+			return c.Explain(err, fmt.Sprintf("reading %s %s", kymaOrRolloutKind(empty()), name))
 		}
 		timer := time.NewTimer(readInterval)
 		select {
@@ -82,21 +82,21 @@ func waitFor[T client.Object](ctx context.Context, a *console.App, c *Cluster, n
 // KymaChanges returns a channel that receives a value when a Kyma may have changed, until ctx ends.
 func (c *Cluster) KymaChanges(ctx context.Context, name string) <-chan struct{} {
 	changed := make(chan struct{}, 1)
-	go c.notify(ctx, changed, &v1beta2.KymaList{}, client.MatchingFields{"metadata.name": name})
+	go c.watchAndNotify(ctx, changed, &v1beta2.KymaList{}, client.MatchingFields{"metadata.name": name})
 	return changed
 }
 
 // CatalogChanges returns a channel that receives a value when the catalog may have changed, until ctx ends.
 func (c *Cluster) CatalogChanges(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
-	go c.notify(ctx, changed, &v1beta2.ModuleReleaseMetaList{})
-	go c.notify(ctx, changed, &v1beta2.ModuleTemplateList{})
+	go c.watchAndNotify(ctx, changed, &v1beta2.ModuleReleaseMetaList{})
+	go c.watchAndNotify(ctx, changed, &v1beta2.ModuleTemplateList{})
 	return changed
 }
 
-// notify watches objects until ctx ends, and sends an empty value to the Go channel changed when an object may have
-// changed.
-func (c *Cluster) notify(ctx context.Context, changed chan<- struct{}, list client.ObjectList,
+// watchAndNotify watches objects until ctx ends, and sends an empty value to the Go channel changed when an object may
+// have changed.
+func (c *Cluster) watchAndNotify(ctx context.Context, changed chan<- struct{}, list client.ObjectList,
 	which ...client.ListOption) {
 	for ctx.Err() == nil {
 		w, err := c.Watch(ctx, list, append(which, c.InNamespace())...)
@@ -115,8 +115,8 @@ func (c *Cluster) notify(ctx context.Context, changed chan<- struct{}, list clie
 	}
 }
 
-// kindOf returns the kind of an object, for messages.
-func kindOf(o client.Object) string {
+// kymaOrRolloutKind returns the kind of an object, for messages.
+func kymaOrRolloutKind(o client.Object) string {
 	if _, is := o.(*v1beta2.ModuleRollout); is {
 		return v1beta2.KindModuleRollout
 	}

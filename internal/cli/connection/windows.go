@@ -28,16 +28,17 @@ const (
 	minWindowFlag  = "min-maintenance-window-size"
 )
 
-// RegisterPolicy adds the flag that names the ConfigMap with the maintenance policy.
-func RegisterPolicy(f *pflag.FlagSet, name *string) {
+// RegisterMaintenancePolicyFlag adds the flag that names the ConfigMap with the maintenance policy.
+func RegisterMaintenancePolicyFlag(f *pflag.FlagSet, name *string) {
 	f.StringVar(name, PolicyFlag, "", "ConfigMap with the maintenance policy; empty: the one that the Deployment of the "+
 		"manager names or mounts")
 }
 
 // MaintenancePolicy returns the maintenance policy of the manager. The policy is in the ConfigMap with the given name.
 // If the parameter "name" is "", the Deployment of the manager determines the ConfigMap: by a flag, or by a volume. If
-// the policy cannot be determined, the result p is nil, and the result "unknown" contains the reason.
-func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (p *channel.Policy, unknown string, err error) {
+// the policy cannot be determined, the result p is nil, and the result "whyUnknown" contains the reason.
+func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (
+	p *channel.Policy, whyUnknown string, err error) {
 	key, least := channel.PolicyKey, config.NewManager().MinMaintenanceWindowSize
 	d := &appsv1.Deployment{}
 	failed := c.GetJSON(ctx, "/apis/apps/v1/namespaces/"+c.Namespace+"/deployments/"+ManagerDeployment, d)
@@ -54,7 +55,7 @@ func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (p *channe
 	case failed != nil:
 		return nil, c.Explain(failed, "reading the Deployment of the manager").Error(), nil
 	default:
-		if name, key = policyOf(d); name == "" {
+		if name, key = maintenancePolicyRef(d); name == "" {
 			return nil, "the Deployment of the manager neither names nor mounts a ConfigMap with a maintenance policy", nil
 		}
 	}
@@ -80,11 +81,12 @@ func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (p *channe
 	return p, "", nil
 }
 
-// policyOf returns the name of the ConfigMap with the maintenance policy, and the key in this ConfigMap. policyOf takes
-// the name and the key from the flag of the manager, or from the volume that contains the file with the policy.
-func policyOf(d *appsv1.Deployment) (name, key string) {
-	if name, _ = ManagerFlag(d, PolicyFlag); name != "" {
-		return name, channel.PolicyKey
+// maintenancePolicyRef returns the name of the ConfigMap with the maintenance policy, and the key in this ConfigMap.
+// maintenancePolicyRef takes the name and the key from the flag of the manager, or from the volume that contains the
+// file with the policy.
+func maintenancePolicyRef(d *appsv1.Deployment) (configMap, key string) {
+	if configMap, _ = ManagerFlag(d, PolicyFlag); configMap != "" {
+		return configMap, channel.PolicyKey
 	}
 	file, found := ManagerFlag(d, policyFileFlag)
 	if !found {

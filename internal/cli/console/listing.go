@@ -140,9 +140,9 @@ func (l *Listing) AcceptsVersion(filter, version string) bool {
 	return false
 }
 
-// List prints a listing: the rows that the function "read" returns and that the function "keep" accepts, in the order
-// of --sort-by. With --watch, List prints the rows again after each change, until ctx ends.
-func List[T any, R interface {
+// PrintListing prints a listing: the rows that the function "read" returns and that the function "keep" accepts, in the
+// order of --sort-by. With --watch, PrintListing prints the rows again after each change, until ctx ends.
+func PrintListing[T any, R interface {
 	~[]T
 	Report
 }](ctx context.Context, a *App, l *Listing, changed func() <-chan struct{}, read func() (R, error),

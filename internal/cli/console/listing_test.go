@@ -38,7 +38,7 @@ func list(t *testing.T, output string, args ...string) (string, error) {
 	a := &App{Streams: Streams{Out: &out}, Config: &config.Klm{Output: output}, Now: time.Now}
 	c := &cobra.Command{Use: "list", SilenceErrors: true, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return List(cmd.Context(), a, &l, nil, func() (basket, error) { return fruits, nil },
+			return PrintListing(cmd.Context(), a, &l, nil, func() (basket, error) { return fruits, nil },
 				func(f *fruit) bool { return l.Accepts(FilterModule, f.Name) })
 		}}
 	l.Register(c, FilterModule)

@@ -108,7 +108,7 @@ func holdWatch(w http.ResponseWriter, r *http.Request, ended <-chan struct{}) {
 // TestOutage checks a page during an outage of the control plane: the page shows the last known state, and above it a
 // note that the control plane does not answer. After the outage, the note about the outage disappears.
 func TestOutage(t *testing.T) {
-	server := fixture.NewServer(t, fixture.Facts()["healthy"].Kyma)
+	server := fixture.NewServer(t, fixture.FactsBySituation()["healthy"].Kyma)
 	var away atomic.Bool
 	ended := make(chan struct{})
 	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
@@ -154,7 +154,7 @@ func TestForbidden(t *testing.T) {
 // TestCommand checks that the command serves the fleet of the kubeconfig and follows its changes, and that a viewed
 // page causes no request to the API server.
 func TestCommand(t *testing.T) {
-	facts := fixture.Facts()["unreachable"]
+	facts := fixture.FactsBySituation()["unreachable"]
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace = v1beta2.ControlPlaneNamespace
 	objects := fixture.Catalog()
@@ -226,7 +226,7 @@ func TestCommand(t *testing.T) {
 // last known state, and above it a note about the credentials. The test also checks that the dashboard automatically
 // uses the new credentials in the kubeconfig.
 func TestExpiredCredentials(t *testing.T) {
-	server := fixture.NewServer(t, fixture.Facts()["healthy"].Kyma)
+	server := fixture.NewServer(t, fixture.FactsBySituation()["healthy"].Kyma)
 	var expired atomic.Bool
 	ended := make(chan struct{})
 	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {

@@ -108,7 +108,7 @@ func runInCluster(ctx context.Context, a *console.App, o options) error {
 	}
 	index := fleetindex.New()
 	viewers := newViewers(index, o.actions, a.Now)
-	pages, err := page.New(page.Options{Index: index, Viewer: viewers.authenticate, Hosts: []string{host},
+	pages, err := page.New(page.Options{Index: index, Viewer: viewers.authorize, Hosts: []string{host},
 		Program: "klm", SignOut: signin.SignOutPath, WithoutSecrets: true})
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func runInCluster(ctx context.Context, a *console.App, o options) error {
 	door := &door{index: index, host: host}
 	fmt.Fprintf(a.Out, "The dashboard serves %s at %s\n", o.cluster.url, listener.Addr())
 	return serve(ctx, a, listener, index, door, func(ctx context.Context) {
-		door.open(ctx, a, o.cluster.signIn, pages)
+		door.waitForProvider(ctx, a, o.cluster.signIn, pages)
 	})
 }
 
@@ -132,8 +132,8 @@ type door struct {
 // providerInterval is the time between two attempts to read the configuration of the provider.
 const providerInterval = 5 * time.Second
 
-// open is a method that tries to read the configuration of the provider, until a try succeeds or ctx ends.
-func (d *door) open(ctx context.Context, a *console.App, o signin.Options, pages http.Handler) {
+// waitForProvider is a method that tries to read the configuration of the provider, until a try succeeds or ctx ends.
+func (d *door) waitForProvider(ctx context.Context, a *console.App, o signin.Options, pages http.Handler) {
 	for {
 		s, err := signin.New(ctx, o)
 		if err == nil {
@@ -165,7 +165,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.StatusServiceUnavailable)
 	case r.Host != d.host: // a host name of somebody else that resolves to this server
 		refuse(w, http.StatusMisdirectedRequest, "The dashboard is not at this address",
-			"It was asked for as "+text.Clip(r.Host, maxHost)+".", "Open https://"+d.host+".")
+			"It was asked for as "+text.ClipLine(r.Host, maxHost)+".", "Open https://"+d.host+".")
 	case handler != nil:
 		(*handler).ServeHTTP(w, r)
 	default:

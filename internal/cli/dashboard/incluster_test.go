@@ -44,9 +44,9 @@ type host struct {
 // newHost starts a dashboard with additional flags, and waits until the dashboard is ready.
 func newHost(t *testing.T, flags ...string) *host {
 	t.Helper()
-	h := &host{provider: fixture.NewProvider(t), out: &output{}, asked: map[string]string{},
+	h := &host{provider: fixture.NewOIDCProvider(t), out: &output{}, asked: map[string]string{},
 		own: map[string]bool{}}
-	facts := fixture.Facts()["healthy"]
+	facts := fixture.FactsBySituation()["healthy"]
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace = v1beta2.ControlPlaneNamespace
 	facts.Kyma.Status.Modules[0].Manifest = &v1beta2.ObjectReference{Metadata: v1beta2.ObjectReferenceMeta{
@@ -278,7 +278,7 @@ func TestOtherHost(t *testing.T) {
 
 // TestProviderDown checks that the page reports a provider that does not answer, and that the readiness probe fails.
 func TestProviderDown(t *testing.T) {
-	provider := fixture.NewProvider(t)
+	provider := fixture.NewOIDCProvider(t)
 	provider.Close()
 	d := &door{index: fleetindex.New(), host: "example.com"}
 	text := fmt.Sprintf("reading the configuration of the OpenID Connect provider %s: connection refused", provider.URL)

@@ -50,12 +50,12 @@ func (h *localHost) authenticate(w http.ResponseWriter, r *http.Request) *pagese
 		//nolint:gosec // not Secure: the address is http, and on this machine
 		http.SetCookie(w, &http.Cookie{Name: h.cookie, Value: h.session, Path: "/", HttpOnly: true,
 			SameSite: http.SameSiteStrictMode})
-		proceed(w, r)
+		sendContinuePage(w, r)
 		return nil
 	}
 	if h.hasCookie(r) {
 		if r.URL.Query().Has(tokenParam) {
-			proceed(w, r)
+			sendContinuePage(w, r)
 			return nil
 		}
 		return h.viewer()
@@ -93,10 +93,10 @@ func (h *localHost) hasCookie(r *http.Request) bool {
 	return false
 }
 
-// proceed answers with a page that leads to the same path without the token. A redirect is not possible: if the user
-// has clicked the address in another web site, for example in a terminal that runs in the browser, the browser follows
-// a redirect without the cookie.
-func proceed(w http.ResponseWriter, r *http.Request) {
+// sendContinuePage answers with a page that leads to the same path without the token. A redirect is not possible: if
+// the user has clicked the address in another web site, for example in a terminal that runs in the browser, the browser
+// follows a redirect without the cookie.
+func sendContinuePage(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	q.Del(tokenParam)
 	to := "/" + strings.TrimLeft(r.URL.EscapedPath(), `/\`) // two slashes would name another host

@@ -29,7 +29,7 @@ type opened struct {
 func open(t *testing.T) *opened {
 	t.Helper()
 	index := fleetindex.New()
-	index.Load(connection.NewCatalog(nil, nil), nil, fixture.ControlPlane)
+	index.SetCatalogAndManager(connection.NewCatalog(nil, nil), nil, fixture.ControlPlane)
 	index.Put()
 	index.Publish()
 	host, token := newLocalHost("1")

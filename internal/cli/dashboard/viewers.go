@@ -45,12 +45,12 @@ type viewerRights struct {
 	viewer *pageserver.Viewer // nil: the person may not see the fleet
 }
 
-func newViewers(index *fleetindex.Index, actions bool, now func() time.Time) *viewers {
-	return &viewers{index: index, actions: actions, now: now, known: map[string]*viewerRights{}}
+func newViewers(index *fleetindex.Index, allowsActions bool, now func() time.Time) *viewers {
+	return &viewers{index: index, actions: allowsActions, now: now, known: map[string]*viewerRights{}}
 }
 
-// authenticate returns the viewer of a request whose session the sign-in has accepted.
-func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *pageserver.Viewer {
+// authorize returns the viewer of a request whose session the sign-in has accepted.
+func (v *viewers) authorize(w http.ResponseWriter, r *http.Request) *pageserver.Viewer {
 	user, ok := signin.UserOf(r)
 	cluster := v.index.Snapshot().Cluster
 	switch {
@@ -64,7 +64,7 @@ func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *pageserv
 			"The dashboard tries again by itself. Load this page again.")
 		return nil
 	}
-	viewer, err := v.of(r.Context(), cluster, user)
+	viewer, err := v.viewerFor(r.Context(), cluster, user)
 	switch {
 	case err != nil:
 		refuse(w, http.StatusServiceUnavailable, "Your rights are not known", err.Error(), "Load this page again.")
@@ -77,8 +77,8 @@ func (v *viewers) authenticate(w http.ResponseWriter, r *http.Request) *pageserv
 	return viewer
 }
 
-// of returns, for a person, a viewer with the person's permissions, or nil if the person may not see the fleet.
-func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.User) (*pageserver.Viewer, error) {
+// viewerFor returns, for a person, a viewer with the person's permissions, or nil if the person may not see the fleet.
+func (v *viewers) viewerFor(ctx context.Context, c *connection.Cluster, user signin.User) (*pageserver.Viewer, error) {
 	key := user.Name + "\x00" + strings.Join(user.Groups, "\x00")
 	v.mu.Lock()
 	known := v.known[key]
@@ -88,7 +88,7 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	isAllowed, err := review(ctx, c, user, "list", "kymas")
+	isAllowed, err := isPermitted(ctx, c, user, "list", "kymas")
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 		rights.viewer = &pageserver.Viewer{Name: user.Name}
 	}
 	if isAllowed && v.actions {
-		if err := allow(ctx, c, user, rights.viewer); err != nil {
+		if err := recordPermissions(ctx, c, user, rights.viewer); err != nil {
 			return nil, err
 		}
 	}
@@ -110,36 +110,37 @@ func (v *viewers) of(ctx context.Context, c *connection.Cluster, user signin.Use
 	return rights.viewer, nil
 }
 
-// allow checks the permissions of a person, and records in the viewer which changes the person may make in the
-// dashboard. To request a retry, a person needs the permission to annotate Kymas and Manifests.
-func allow(ctx context.Context, c *connection.Cluster, user signin.User, to *pageserver.Viewer) (err error) {
+// recordPermissions checks the permissions of a person, and records in the viewer which changes the person may make in
+// the dashboard. To request a retry, a person needs the permission to annotate Kymas and Manifests.
+func recordPermissions(ctx context.Context, c *connection.Cluster, user signin.User, viewer *pageserver.Viewer) (
+	err error) {
 	may := func(verb string, resources ...string) bool {
 		for _, resource := range resources {
 			var is bool
-			if is, err = review(ctx, c, user, verb, resource); err != nil || !is {
+			if is, err = isPermitted(ctx, c, user, verb, resource); err != nil || !is {
 				return false
 			}
 		}
 		return true
 	}
-	if to.MayMove = may("patch", connection.ResourceRollouts); err != nil {
+	if viewer.MayMove = may("patch", connection.ResourceRollouts); err != nil {
 		return err
 	}
-	if to.MayApprove = to.MayMove && may("approve", connection.ResourceRollouts); err != nil {
+	if viewer.MayApprove = viewer.MayMove && may("approve", connection.ResourceRollouts); err != nil {
 		return err
 	}
-	if to.MayRetry = may("patch", "kymas", "manifests"); err != nil || !to.MayMove && !to.MayRetry {
+	if viewer.MayRetry = may("patch", "kymas", "manifests"); err != nil || !viewer.MayMove && !viewer.MayRetry {
 		return err
 	}
-	to.Acts, err = actAs(c, user)
+	viewer.Acts, err = actAs(c, user)
 	return err
 }
 
 // groupAuthenticated is the group that the API server adds to every authenticated user.
 const groupAuthenticated = "system:authenticated"
 
-// review asks the API server whether a person may do something in the namespace of the Kymas.
-func review(ctx context.Context, c *connection.Cluster, user signin.User, verb, resource string) (bool, error) {
+// isPermitted asks the API server whether a person may do something in the namespace of the Kymas.
+func isPermitted(ctx context.Context, c *connection.Cluster, user signin.User, verb, resource string) (bool, error) {
 	r := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user.Name, Groups: append([]string{groupAuthenticated}, user.Groups...),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.Namespace, Verb: verb,

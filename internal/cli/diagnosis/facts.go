@@ -124,7 +124,7 @@ func (f *Facts) readCatalogAndEvents(ctx context.Context, module string) error {
 	all, ctx := errgroup.WithContext(ctx)
 	if f.Catalog == nil {
 		all.Go(func() (err error) {
-			f.Catalog, err = readCatalogFor(ctx, f.Cluster, connection.WithRequest(f.Kyma))
+			f.Catalog, err = readCatalogFor(ctx, f.Cluster, connection.WithLastRequest(f.Kyma))
 			return err
 		})
 	}
@@ -193,13 +193,13 @@ func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1bet
 			}
 			version := m.Version
 			if version == "" {
-				version, _ = r.ChannelVersion(requested.ModuleChannel(m.Name))
+				version, _ = r.ChannelVersion(requested.ModuleChannelOrDefault(m.Name))
 			}
 			mu.Lock()
 			s.Releases[m.Name] = r
 			mu.Unlock()
 			versions := []string{version}
-			if of := r.ChannelStatus(requested.ModuleChannel(m.Name)); m.Version == "" && of != nil &&
+			if of := r.ChannelStatus(requested.ModuleChannelOrDefault(m.Name)); m.Version == "" && of != nil &&
 				of.Version != version { // the channel moves, and a runtime may keep the former version
 				versions = append(versions, of.Version)
 				mu.Lock()
@@ -229,16 +229,17 @@ func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1bet
 	if err != nil || len(moving) == 0 {
 		return s, err
 	}
-	return s, readRollouts(ctx, c, s, moving)
+	return s, readPoliciesAndRollouts(ctx, c, s, moving)
 }
 
-// readRollouts reads all RolloutPolicies and the named ModuleRollouts into a catalog. The catalog does not contain the
-// names of ModuleRollouts that do not exist.
-func readRollouts(ctx context.Context, c *connection.Cluster, s *connection.Catalog, names []string) (err error) {
-	if s.Policies, err = c.Policies(ctx); err != nil {
+// readPoliciesAndRollouts reads all RolloutPolicies and the named ModuleRollouts into a catalog. The catalog does not
+// contain the names of ModuleRollouts that do not exist.
+func readPoliciesAndRollouts(ctx context.Context, c *connection.Cluster, into *connection.Catalog, names []string) (
+	err error) {
+	if into.Policies, err = c.Policies(ctx); err != nil {
 		return err
 	}
-	s.Rollouts = map[string]*v1beta2.ModuleRollout{}
+	into.Rollouts = map[string]*v1beta2.ModuleRollout{}
 	for _, name := range names {
 		if name == "" || !c.Serves[connection.ResourceRollouts] {
 			continue
@@ -249,7 +250,7 @@ func readRollouts(ctx context.Context, c *connection.Cluster, s *connection.Cata
 			return c.Explain(err, "reading ModuleRollout "+name)
 		}
 		if err == nil {
-			s.Rollouts[name] = r
+			into.Rollouts[name] = r
 		}
 	}
 	return nil

@@ -80,7 +80,7 @@ var HistoryFilters = []string{console.FilterVersion, console.FilterState, consol
 func PrintHistory(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing, name,
 	module string) error {
 	changed := func() <-chan struct{} { return c.KymaChanges(ctx, name) }
-	return console.List(ctx, a, l, changed, func() (History, error) {
+	return console.PrintListing(ctx, a, l, changed, func() (History, error) {
 		k, err := c.Kyma(ctx, name)
 		if err != nil {
 			return nil, err

@@ -47,7 +47,7 @@ func ModuleRowOf(k *v1beta2.Kyma, name string) ModuleRow {
 	if m := k.Module(name); m != nil {
 		row.Managed, row.Policy, row.Pinned = m.IsManaged(), m.Policy(), m.Version
 		if m.Version == "" {
-			row.Channel = k.ModuleChannel(name)
+			row.Channel = k.ModuleChannelOrDefault(name)
 		}
 	}
 	if e := k.ModuleStatus(name); e != nil {
@@ -62,8 +62,9 @@ func ModuleRowOf(k *v1beta2.Kyma, name string) ModuleRow {
 	return row
 }
 
-// versions returns the version of a module as a text for people. While the version changes, the text has both versions.
-func (m *ModuleRow) versions() string {
+// versionText returns the version of a module as a text for people. While the version changes, the text has both
+// versions.
+func (m *ModuleRow) versionText() string {
 	switch {
 	case m.To == "" || m.State == v1beta2.StateDeleting || m.State == v1beta2.StateUnmanaged:
 		return console.OrDash(m.Version)
@@ -98,7 +99,7 @@ func (l ModuleList) Show(p *console.Page) {
 		if m.Pinned != "" {
 			channel = "pinned to " + m.Pinned
 		}
-		rows = append(rows, []string{m.Name, channel, m.versions(), string(m.State), managed,
+		rows = append(rows, []string{m.Name, channel, m.versionText(), string(m.State), managed,
 			string(m.Policy), console.OrDash(m.Resource), console.OrDash(m.Reason), p.Clip(m.Message, 80)})
 	}
 	p.Table([]string{"MODULE", "CHANNEL", "VERSION", "STATE", "MANAGED", "+POLICY", "+RESOURCE", "REASON", "MESSAGE"},

@@ -41,7 +41,7 @@ func TestVersions(t *testing.T) {
 		k := &v1beta2.Kyma{Status: v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{{Name: "m", Version: c.version,
 			State: c.state, History: c.history}}}}
 		row := ModuleRowOf(k, "m")
-		if got := row.versions(); got != c.want {
+		if got := row.versionText(); got != c.want {
 			t.Errorf("%s: %s: %q, want %q", name, c.reason, got, c.want)
 		}
 	}

@@ -95,8 +95,8 @@ func (f *Facts) Report(module string) *Report {
 	k := f.Kyma
 	r := &Report{
 		Runtime: k.Name, State: cmp.Or(k.Status.State, console.StateNew),
-		Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithRequest(k).Spec.Channel,
-		Ready: k.Status.ModulesReady, Agent: f.Agent(), Access: f.Access(), Modules: []Module{},
+		Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithLastRequest(k).Spec.Channel,
+		Ready: k.Status.ModulesReady, Agent: f.AgentText(), Access: f.AccessText(), Modules: []Module{},
 		Blockers: []Blocker{}, Notes: f.Notes,
 	}
 	if f.Manager != nil {
@@ -145,7 +145,7 @@ func (f *Facts) lastChange() time.Time {
 // Modules returns all modules that are requested or installed, sorted by name. Mandatory modules are last.
 func (f *Facts) Modules() []Module {
 	var all []Module
-	requested := connection.WithRequest(f.Kyma)
+	requested := connection.WithLastRequest(f.Kyma)
 	for _, name := range connection.ModuleNames(f.Kyma) {
 		entry, spec := f.Kyma.ModuleStatus(name), requested.Module(name)
 		m := Module{Name: name, State: console.StateNew}
@@ -153,7 +153,7 @@ func (f *Facts) Modules() []Module {
 			m.State, m.Channel, m.Installed = entry.State, entry.Channel, versionInRuntime(entry)
 		}
 		if is := f.Manifest(name); is != nil {
-			m.Installed, m.Target = installedVersion(is), targetOf(is)
+			m.Installed, m.Target = installedOrInstallingVersion(is), targetIfControlPlane(is)
 		}
 		if m.Kind = "removing"; spec != nil {
 			f.resolve(&m, requested, spec, entry)
@@ -163,8 +163,8 @@ func (f *Facts) Modules() []Module {
 	}
 	for i := range f.Manifests {
 		if is := &f.Manifests[i]; is.IsMandatory() {
-			m := Module{Name: is.ModuleName(), Desired: is.Spec.Version, Installed: installedVersion(is),
-				State: cmp.Or(is.Status.State, console.StateNew), Kind: "mandatory", Target: targetOf(is)}
+			m := Module{Name: is.ModuleName(), Desired: is.Spec.Version, Installed: installedOrInstallingVersion(is),
+				State: cmp.Or(is.Status.State, console.StateNew), Kind: "mandatory", Target: targetIfControlPlane(is)}
 			if m.Installed != m.Desired {
 				m.Next = m.Desired
 			}
@@ -208,9 +208,9 @@ func (f *Facts) withdrawnText(m *Module) string {
 		"back (klm rollout history %s, klm rollout undo).", m.Name)
 }
 
-// targetOf returns control-plane if the objects of a Manifest are on the control plane, and "" otherwise.
-func targetOf(m *v1beta2.Manifest) v1beta2.Target {
-	if target := m.Target(); target == v1beta2.TargetControlPlane {
+// targetIfControlPlane returns control-plane if the objects of a Manifest are on the control plane, and "" otherwise.
+func targetIfControlPlane(m *v1beta2.Manifest) v1beta2.Target {
+	if target := m.EffectiveTarget(); target == v1beta2.TargetControlPlane {
 		return target
 	}
 	return ""
@@ -234,7 +234,7 @@ func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module
 	if is := f.Manifest(m.Name); is != nil { // the result depends on the version that was requested last
 		request.ManifestVersion = cmp.Or(is.Annotations[v1beta2.AnnotationRequestedVersion], is.Spec.Version)
 	}
-	d := channel.Resolve(f.Catalog.ForTurns(), request)
+	d := channel.Resolve(f.Catalog.ForResolveWithRollouts(), request)
 	if w := d.Turn.Waiting; w != nil {
 		m.Rollout = w.Message
 	}
@@ -254,22 +254,22 @@ func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module
 
 // Request returns the input of [channel.Resolve] for a module. The field SkipWindows makes [channel.Resolve] ignore
 // maintenance windows, because only the manager knows them.
-func (f *Facts) Request(requested *v1beta2.Kyma, m *v1beta2.Module, version string) channel.Request {
+func (f *Facts) Request(requested *v1beta2.Kyma, m *v1beta2.Module, installed string) channel.Request {
 	w := channel.RequestFor(f.Kyma, requested, m)
-	w.Installed, w.ManifestVersion, w.SkipWindows, w.Now = version, version, true, f.Now
+	w.Installed, w.ManifestVersion, w.SkipWindows, w.Now = installed, installed, true, f.Now
 	if f.Cluster.OwnKyma != "" && !f.Cluster.IsControlPlane() {
 		w.Beta, w.Internal = true, true // the catalog copy in a runtime has only modules that the runtime may have
 	}
 	return w
 }
 
-// installedVersion returns the installed version. If no version is installed yet, installedVersion returns the version
-// that is being installed.
-func installedVersion(m *v1beta2.Manifest) string { return m.Status.Version }
+// installedOrInstallingVersion returns the installed version. If no version is installed yet,
+// installedOrInstallingVersion returns the version that is being installed.
+func installedOrInstallingVersion(m *v1beta2.Manifest) string { return m.Status.Version }
 
-// Agent returns a text about whether the agent of the runtime is connected, and since when. If klm is connected to a
-// runtime, Agent returns "".
-func (f *Facts) Agent() string {
+// AgentText returns a text about whether the agent of the runtime is connected, and since when. If klm is connected to
+// a runtime, AgentText returns "".
+func (f *Facts) AgentText() string {
 	if f.Cluster.OwnKyma != "" {
 		return ""
 	}
@@ -289,9 +289,9 @@ func (f *Facts) Agent() string {
 	return "not connected for" + since(s.Since)
 }
 
-// Access returns a text with the names of the access Secrets of the runtime. If klm is connected to a runtime, or if
-// the access Secrets cannot be read, Access returns "".
-func (f *Facts) Access() string {
+// AccessText returns a text with the names of the access Secrets of the runtime. If klm is connected to a runtime, or
+// if the access Secrets cannot be read, AccessText returns "".
+func (f *Facts) AccessText() string {
 	if f.Cluster.OwnKyma != "" || f.NoSecrets {
 		return ""
 	}
@@ -512,7 +512,7 @@ func (r *Report) Show(p *console.Page) {
 		r.Manager.Show(p)
 		p.Line("")
 	}
-	if old := r.Manager.AsOf(); old != "" {
+	if old := r.Manager.StalenessText(); old != "" {
 		asOf, column = " "+old, "STATE "+strings.ToUpper(old)
 	}
 	p.Line("%s is %s%s, for %s", r.Runtime, p.ColourState(string(r.State)), asOf, p.Ago(r.Since))
@@ -606,7 +606,7 @@ func (r *Report) Next(b Blocker) string {
 	switch {
 	case b.NextTry == nil:
 		return ""
-	case r.Manager.AsOf() != "":
+	case r.Manager.StalenessText() != "":
 		return "not before a manager works"
 	case b.NextTry.Retry:
 		return b.NextTry.When + ", or at once with klm retry " + r.Runtime

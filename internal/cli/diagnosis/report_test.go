@@ -18,7 +18,7 @@ import (
 )
 
 func TestWhy(t *testing.T) {
-	for name, f := range fixture.Facts() {
+	for name, f := range fixture.FactsBySituation() {
 		t.Run(name, func(t *testing.T) {
 			f.Catalog, f.Now = fixture.Catalog(), fixture.Noon
 			fixture.Golden(t, "why_"+name+".txt", fixture.Text(t, f.Report(""), config.FormatTable)+
@@ -30,7 +30,7 @@ func TestWhy(t *testing.T) {
 // TestModuleList checks that the list has one line for each module, and that an empty list names the command that
 // enables a module.
 func TestModuleList(t *testing.T) {
-	fixture.GoldenFormats(t, "module_list.txt", diagnosis.ListModules(fixture.Facts()["downgrade"].Kyma))
+	fixture.GoldenFormats(t, "module_list.txt", diagnosis.ListModules(fixture.FactsBySituation()["downgrade"].Kyma))
 	fixture.GoldenFormats(t, "module_none.txt", diagnosis.ModuleList{})
 }
 
@@ -58,7 +58,7 @@ func TestWithdrawn(t *testing.T) {
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := fixture.Facts()["healthy"]
+			f := fixture.FactsBySituation()["healthy"]
 			f.Catalog, f.Now = fixture.Catalog(), fixture.Noon
 			f.Catalog.Releases["sample"].Status.Withdrawn = []v1beta2.WithdrawnVersion{{Version: "1.0.0",
 				Reason: "it loses data"}}
@@ -123,7 +123,7 @@ func TestWaitsForTurn(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			f := fixture.Facts()["healthy"]
+			f := fixture.FactsBySituation()["healthy"]
 			f.Catalog, f.Now = fixture.Catalog(), fixture.Noon
 			f.Catalog.Rollouts = map[string]*v1beta2.ModuleRollout{rollout.Name: rollout}
 			c.prepare(f)
@@ -143,7 +143,7 @@ func TestWaitsForTurn(t *testing.T) {
 // TestLastEvents checks that an event about a Kyma and its Manifest is listed once, and that events of a former Kyma
 // are left out.
 func TestLastEvents(t *testing.T) {
-	f := fixture.Facts()["unreachable"]
+	f := fixture.FactsBySituation()["unreachable"]
 	f.Catalog, f.Now, f.Kyma.UID = fixture.Catalog(), fixture.Noon, "new"
 	at := func(kind, uid, message string, minute int) corev1.Event {
 		return corev1.Event{Reason: "Upgraded", Message: message,
@@ -169,7 +169,7 @@ func TestEventsOfOneSecond(t *testing.T) {
 	event := func(reason, version string) corev1.Event {
 		return corev1.Event{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}, Reason: reason,
 			InvolvedObject: corev1.ObjectReference{Kind: "Manifest", Name: "a"},
-			LastTimestamp:  fixture.Ago(time.Minute)}
+			LastTimestamp:  fixture.BeforeNoon(time.Minute)}
 	}
 	cases := map[string]struct {
 		reason string
@@ -185,7 +185,7 @@ func TestEventsOfOneSecond(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			f := fixture.Facts()["unreachable"]
+			f := fixture.FactsBySituation()["unreachable"]
 			f.Catalog, f.Now, f.Events = fixture.Catalog(), fixture.Noon, c.events
 			var got []string
 			for _, e := range f.Report("").Events {

@@ -183,7 +183,7 @@ func TestAddOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := valid
 			c.change(&o)
-			labels, err := o.parse()
+			labels, err := o.validate()
 			switch {
 			case c.want == "" && (err != nil || labels[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager ||
 				len(labels) != 1+len(o.labels)):

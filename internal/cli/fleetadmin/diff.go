@@ -140,8 +140,8 @@ func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 }
 
 // err returns an error if something would change and the user has given --exit-code.
-func (d differences) err(asked bool) error {
-	if !asked || len(d.Changes) == 0 {
+func (d differences) err(isExitCodeRequested bool) error {
+	if !isExitCodeRequested || len(d.Changes) == 0 {
 		return nil
 	}
 	return console.Fail(console.ExitNotReady, "%s would change", console.Count(len(d.Changes), "object"))
@@ -161,7 +161,7 @@ func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (st
 	if m := k.Module(o.module); o.channel == "" && m != nil && m.Version != "" {
 		return m.Version, nil
 	}
-	wanted := cmp.Or(o.channel, k.ModuleChannel(o.module), k.Spec.Channel)
+	wanted := cmp.Or(o.channel, k.ModuleChannelOrDefault(o.module), k.Spec.Channel)
 	for _, c := range s.AssignmentsOf(o.module) {
 		if c.Channel == wanted {
 			return c.Version, nil

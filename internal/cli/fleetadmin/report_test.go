@@ -12,7 +12,7 @@ import (
 )
 
 func TestShowAndRemove(t *testing.T) {
-	for name, f := range fixture.Facts() {
+	for name, f := range fixture.FactsBySituation() {
 		t.Run(name, func(t *testing.T) {
 			f.Catalog, f.Now = fixture.Catalog(), fixture.Noon
 			p := &console.Page{Now: fixture.Noon}
@@ -44,7 +44,7 @@ func TestRuntimeList(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), m); err != nil {
 			t.Fatal(err)
 		}
-		m.Metadata.CreationTimestamp = fixture.Ago(24 * time.Hour).Format(time.RFC3339)
+		m.Metadata.CreationTimestamp = fixture.BeforeNoon(24 * time.Hour).Format(time.RFC3339)
 		list = append(list, rowOf(m))
 	}
 	fixture.GoldenFormats(t, "runtime_list.txt", list)

@@ -40,7 +40,7 @@ klm retry runtime-a sample
 klm retry runtime-a runtime-b --module sample
 klm retry --state=Error
 klm retry --state=Error -l kyma-project.io/region=eu-central-1 --module sample --yes`,
-		o.args, func(cmd *cobra.Command, args []string) error {
+		o.parseArgs, func(cmd *cobra.Command, args []string) error {
 			c, err := connection.ControlPlane(cmd.Context(), a)
 			if err != nil {
 				return err
@@ -49,7 +49,7 @@ klm retry --state=Error -l kyma-project.io/region=eu-central-1 --module sample -
 				return console.Fail(console.ExitNoManager, "nothing was requested: %v", err)
 			}
 			if o.state != "" || o.Selector != "" {
-				return retryState(cmd.Context(), a, c, o)
+				return retrySelected(cmd.Context(), a, c, o)
 			}
 			o.Plan = o.plan
 			return o.Run(cmd.Context(), a, c, o.splitModule(cmd.Context(), c, args))
@@ -70,9 +70,9 @@ type retryOptions struct {
 	state  v1beta2.State
 }
 
-// args checks the arguments of klm retry. With --state or --selector, no RUNTIME is given; in this case, a single
+// parseArgs checks the arguments of klm retry. With --state or --selector, no RUNTIME is given; in this case, a single
 // argument is the module.
-func (o *retryOptions) args(_ *cobra.Command, args []string) error {
+func (o *retryOptions) parseArgs(_ *cobra.Command, args []string) error {
 	selects := o.state != "" || o.Selector != ""
 	switch {
 	case slices.Contains(args, ""):
@@ -101,7 +101,7 @@ func (o *retryOptions) args(_ *cobra.Command, args []string) error {
 
 // splitModule returns those arguments of klm retry that are names of runtimes. If there are two arguments, and the
 // second argument is not the name of a runtime, the second argument is the name of the module.
-func (o *retryOptions) splitModule(ctx context.Context, c *connection.Cluster, args []string) []string {
+func (o *retryOptions) splitModule(ctx context.Context, c *connection.Cluster, args []string) (runtimes []string) {
 	if o.module != "" || len(args) != 2 {
 		return args
 	}
@@ -284,8 +284,8 @@ func (r retryReport) list(p *console.Page) {
 	}
 }
 
-// retryState retries all runtimes in a state, or all that are not Ready.
-func retryState(ctx context.Context, a *console.App, c *connection.Cluster, o retryOptions) error {
+// retrySelected retries all runtimes in a state, or all that are not Ready.
+func retrySelected(ctx context.Context, a *console.App, c *connection.Cluster, o retryOptions) error {
 	found := retryReport{}
 	_, err := fleetlist.List(ctx, c, o.Selector, func(m *fleetlist.Member) {
 		isAffected := o.module == "" || slices.ContainsFunc(m.Status.Modules, func(e fleetlist.MemberModule) bool {

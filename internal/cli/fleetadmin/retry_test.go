@@ -37,7 +37,7 @@ func runtimeIn(name string, state v1beta2.State, reason string) []client.Object 
 func leaderLease(before time.Duration) client.Object {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: v1beta2.LeaderLease, Namespace: "kcp-system"},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(15)),
-			RenewTime: &metav1.MicroTime{Time: fixture.Ago(before).Time}}}
+			RenewTime: &metav1.MicroTime{Time: fixture.BeforeNoon(before).Time}}}
 }
 
 // TestRetry checks which object is annotated, when klm returns, and which objects are not retried.
@@ -170,8 +170,8 @@ func TestRetryState(t *testing.T) {
 // code.
 func TestNoManager(t *testing.T) {
 	objects := append(runtimeIn("runtime-a", v1beta2.StateReady, ""), leaderLease(4*time.Minute))
-	objects[0].(*v1beta2.Kyma).Status.LastOperation.LastUpdateTime = fixture.Ago(time.Hour)
-	objects[1].(*v1beta2.Manifest).Status.LastOperation.LastUpdateTime = fixture.Ago(time.Hour)
+	objects[0].(*v1beta2.Kyma).Status.LastOperation.LastUpdateTime = fixture.BeforeNoon(time.Hour)
+	objects[1].(*v1beta2.Manifest).Status.LastOperation.LastUpdateTime = fixture.BeforeNoon(time.Hour)
 	s := fixture.NewServer(t, objects...)
 	commands := func(a *console.App) []*cobra.Command { return append(Commands(a), fleetstatus.Command(a)) }
 	for args, want := range map[string][]string{

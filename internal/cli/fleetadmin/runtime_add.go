@@ -67,8 +67,8 @@ type addOptions struct {
 	wait                console.WaitFlags
 }
 
-// parse checks the options without sending a request. parse returns the labels that the new Kyma gets.
-func (o *addOptions) parse() (map[string]string, error) {
+// validate checks the options without sending a request. validate returns the labels that the new Kyma gets.
+func (o *addOptions) validate() (map[string]string, error) {
 	switch problems := validation.IsDNS1123Subdomain(o.name); {
 	case len(problems) > 0:
 		return nil, console.Fail(console.ExitUsage,
@@ -100,7 +100,7 @@ func (o *addOptions) parse() (map[string]string, error) {
 }
 
 func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
-	labels, err := o.parse()
+	labels, err := o.validate()
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 	if err := saveAccessSecret(ctx, c, o.name, kubeconfig); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Err, "  the kubeconfig is in Secret %s\n", accessSecret(o.name))
+	fmt.Fprintf(a.Err, "  the kubeconfig is in Secret %s\n", accessSecretName(o.name))
 	k = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.name, Namespace: c.Namespace, Labels: labels},
 		Spec: v1beta2.KymaSpec{Channel: o.channel}}
 	if o.take {
@@ -151,16 +151,16 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added and connected"})
 }
 
-// accessSecret returns the name of the access Secret that klm creates for a runtime. Access Secrets of other clients
-// may have other names, because an access Secret is found by its label.
-func accessSecret(name string) string { return name + "-access" }
+// accessSecretName returns the name of the access Secret that klm creates for a runtime. Access Secrets of other
+// clients may have other names, because an access Secret is found by its label.
+func accessSecretName(name string) string { return name + "-access" }
 
 // saveAccessSecret creates the access Secret of a runtime. If an earlier attempt has created the Secret,
 // saveAccessSecret updates the Secret.
 func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, kubeconfig []byte) error {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: accessSecret(name), Namespace: c.Namespace,
+			Name: accessSecretName(name), Namespace: c.Namespace,
 			Labels: map[string]string{v1beta2.LabelKymaName: name,
 				v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager},
 		},
@@ -269,16 +269,16 @@ var neededRights = []authorizationv1.ResourceAttributes{
 
 // missingRights returns the needed permissions that the user of a cluster does not have. missingRights also returns
 // whether the user has all possible permissions.
-func missingRights(ctx context.Context, c *connection.Cluster) (missing []string, all bool, err error) {
+func missingRights(ctx context.Context, c *connection.Cluster) (missing []string, hasAll bool, err error) {
 	may := func(ctx context.Context, r authorizationv1.ResourceAttributes) (bool, error) {
 		review := &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
 		err := c.Create(ctx, review)
 		return review.Status.Allowed, err
 	}
-	if all, err = may(ctx, authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}); all ||
+	if hasAll, err = may(ctx, authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}); hasAll ||
 		err != nil {
-		return nil, all, err
+		return nil, hasAll, err
 	}
 	answers := make([]bool, len(neededRights))
 	group, ctx := errgroup.WithContext(ctx)

@@ -58,7 +58,7 @@ klm runtime list -o custom-columns=NAME:.name,WHY:.reason --watch`,
 func listRuntimesOf(ctx context.Context, a *console.App, contexts []string, l *console.Listing) error {
 	lists := make([]runtimeList, len(contexts))
 	failed := connection.EachControlPlane(ctx, a, contexts, func(i int, c *connection.Cluster) error {
-		return fleetlist.ListRows(ctx, c, l, func(m *fleetlist.Member) {
+		return fleetlist.ListMatchingWithMessages(ctx, c, l, func(m *fleetlist.Member) {
 			row := rowOf(m)
 			row.Context = c.Context
 			lists[i] = append(lists[i], row)
@@ -87,7 +87,7 @@ func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l 
 	all := runtimeList{}
 	if !l.Watch {
 		add := func(m *fleetlist.Member) { all = append(all, rowOf(m)) }
-		if err := fleetlist.ListRows(ctx, c, l, add); err != nil {
+		if err := fleetlist.ListMatchingWithMessages(ctx, c, l, add); err != nil {
 			return err
 		}
 		all, err := arrange(l, all)
@@ -99,19 +99,20 @@ func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l 
 	screen := console.Screen{App: a}
 	const interval = 10 * time.Second // for the column with the age
 	selector := l.Value(console.FilterLabels)
-	return fleetlist.Live(ctx, c, selector, interval, a.IsForPeople, func(fleet map[string]*fleetlist.Member) error {
-		all = nil
-		for _, m := range fleet {
-			if m.Matches(l) {
-				all = append(all, rowOf(m))
+	return fleetlist.ShowLive(ctx, c, selector, interval, a.IsForPeople,
+		func(fleet map[string]*fleetlist.Member) error {
+			all = nil
+			for _, m := range fleet {
+				if m.Matches(l) {
+					all = append(all, rowOf(m))
+				}
 			}
-		}
-		rows, err := arrange(l, all)
-		if err != nil {
-			return err
-		}
-		return screen.Show(rows)
-	})
+			rows, err := arrange(l, all)
+			if err != nil {
+				return err
+			}
+			return screen.Show(rows)
+		})
 }
 
 // runtimeList is the report of klm runtime list.

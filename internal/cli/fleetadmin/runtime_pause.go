@@ -32,10 +32,10 @@ klm runtime pause -l kyma-project.io/region=eu-central-1 --reason "outage of the
 			if reason == "" {
 				return console.Fail(console.ExitUsage, "--reason is required: it is shown to other users")
 			}
-			return setPause(cmd.Context(), a, v, args, module, &reason)
+			return pauseOrResume(cmd.Context(), a, v, args, module, &reason)
 		})
 	c.Flags().StringVar(&reason, "reason", "", "why it is paused; shown to other users (required)")
-	pauseFlags(a, c, v, &module)
+	registerPauseFlags(a, c, v, &module)
 	return c
 }
 
@@ -50,13 +50,13 @@ klm runtime resume runtime-a
 klm runtime resume runtime-a --module sample
 klm runtime resume runtime-a runtime-b --yes`,
 		v.Args, func(cmd *cobra.Command, args []string) error {
-			return setPause(cmd.Context(), a, v, args, module, nil)
+			return pauseOrResume(cmd.Context(), a, v, args, module, nil)
 		})
-	pauseFlags(a, c, v, &module)
+	registerPauseFlags(a, c, v, &module)
 	return c
 }
 
-func pauseFlags(a *console.App, c *cobra.Command, v *fleetlist.Verb, module *string) {
+func registerPauseFlags(a *console.App, c *cobra.Command, v *fleetlist.Verb, module *string) {
 	v.Register(a, c)
 	v.NoWait = true // a manager that does not work must not delay a pause
 	c.Flags().Lookup("no-wait").DefValue, c.Flags().Lookup("wait").DefValue = "true", "false"
@@ -64,23 +64,23 @@ func pauseFlags(a *console.App, c *cobra.Command, v *fleetlist.Verb, module *str
 	console.CompleteFlag(c, "module", connection.ModulesOfRuntime(a))
 }
 
-// setPause pauses runtimes or one of their modules with a reason. If the parameter "reason" is nil, setPause resumes
-// the runtimes or the module.
-func setPause(ctx context.Context, a *console.App, v *fleetlist.Verb, names []string, module string,
+// pauseOrResume pauses runtimes or one of their modules with a reason. If the parameter "reason" is nil, pauseOrResume
+// resumes the runtimes or the module.
+func pauseOrResume(ctx context.Context, a *console.App, v *fleetlist.Verb, names []string, module string,
 	reason *string) error {
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {
 		return err
 	}
 	v.Plan = func(ctx context.Context, _ *console.App, c *connection.Cluster, name string) (fleetlist.Plan, error) {
-		return planPause(ctx, c, name, module, reason, v.WaitFlags)
+		return planPauseOrResume(ctx, c, name, module, reason, v.WaitFlags)
 	}
 	return v.Run(ctx, a, c, names)
 }
 
-// planPause checks whether a runtime or one of its modules can be paused, or, if the parameter "reason" is nil, whether
-// it can be resumed.
-func planPause(ctx context.Context, c *connection.Cluster, name, module string, reason *string,
+// planPauseOrResume checks whether a runtime or one of its modules can be paused, or, if the parameter "reason" is nil,
+// whether it can be resumed.
+func planPauseOrResume(ctx context.Context, c *connection.Cluster, name, module string, reason *string,
 	wait console.WaitFlags) (p fleetlist.Plan, err error) {
 	k, err := c.Kyma(ctx, name)
 	if err != nil {

@@ -76,7 +76,7 @@ func (o *removeOptions) plan(ctx context.Context, a *console.App, c *connection.
 	var found *removal.Found // counted only if the user sees the numbers before the removal
 	others := handover.OwnerProblem(f.Kyma)
 	if !o.Yes && !o.gone && others == "" && len(f.Manifests) > 0 {
-		if found, err = countRuntime(ctx, a, c, f, name, o.context); err != nil {
+		if found, err = countObjectsToRemove(ctx, a, c, f, name, o.context); err != nil {
 			return p, err
 		}
 	}
@@ -99,7 +99,7 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 		}
 	}
 	if o.deleteResources {
-		if err := allowDeletion(ctx, c, f.Kyma); err != nil {
+		if err := allowCustomResourceDeletion(ctx, c, f.Kyma); err != nil {
 			return done, err
 		}
 	}
@@ -126,9 +126,9 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 }
 
 // showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal. If
-// the cluster belongs to somebody else and not to the runtime, the parameter others is a text that explains why;
+// the cluster belongs to somebody else and not to the runtime, the parameter ownerProblem is a text that explains why;
 // otherwise it is "". The parameter found is nil if the objects were not counted.
-func showRemoval(f *diagnosis.Facts, p *console.Page, o *removeOptions, others string, found *removal.Found) {
+func showRemoval(f *diagnosis.Facts, p *console.Page, o *removeOptions, ownerProblem string, found *removal.Found) {
 	k := f.Kyma
 	objects := 0
 	var modules []string
@@ -141,9 +141,9 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, o *removeOptions, others s
 	switch {
 	case o.gone:
 		p.Line("%s will be removed from the control plane; nothing is removed from its cluster.", k.Name)
-	case others != "":
+	case ownerProblem != "":
 		p.Wrap("", k.Name+" will be removed from the control plane; nothing is changed in the cluster, because it is not "+
-			"the cluster of this runtime: "+others)
+			"the cluster of this runtime: "+ownerProblem)
 	case len(modules) == 0:
 		p.Line("%s has no modules. The CRDs of %s and its Kyma will be removed from it.", k.Name,
 			v1beta2.GroupVersion.Group)
@@ -161,8 +161,8 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, o *removeOptions, others s
 	}
 }
 
-// countRuntime counts the objects that the removal deletes from a runtime.
-func countRuntime(ctx context.Context, a *console.App, c *connection.Cluster, f *diagnosis.Facts,
+// countObjectsToRemove counts the objects that the removal deletes from a runtime.
+func countObjectsToRemove(ctx context.Context, a *console.App, c *connection.Cluster, f *diagnosis.Facts,
 	name, kubeContext string) (*removal.Found, error) {
 	r, why := c.RuntimeCluster(ctx, a, name, kubeContext)
 	if why != nil {
@@ -175,8 +175,9 @@ func countRuntime(ctx context.Context, a *console.App, c *connection.Cluster, f 
 	return removal.OfRuntime(ctx, objects, nil, f.Manifests), nil
 }
 
-// allowDeletion allows the manager to delete the custom resources that users have created for the modules of a runtime.
-func allowDeletion(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma) error {
+// allowCustomResourceDeletion allows the manager to delete the custom resources that users have created for the modules
+// of a runtime.
+func allowCustomResourceDeletion(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, k.UID,
 		v1beta2.AnnotationDeleteCustomResources, v1beta2.AllModules)
 	return c.Explain(c.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch),
@@ -184,15 +185,15 @@ func allowDeletion(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma) 
 }
 
 // removalBlockers returns the actions that a person must take before the removal of a runtime can complete. The
-// parameter counted is true if the custom resources of users were counted.
-func removalBlockers(f *diagnosis.Facts, gone, counted bool) []string {
+// parameter hasCounted is true if the custom resources of users were counted.
+func removalBlockers(f *diagnosis.Facts, isClusterGone, hasCounted bool) []string {
 	k := f.Kyma
 	var all []string
 	if !k.DeletionTimestamp.IsZero() {
 		all = append(all, fmt.Sprintf("it is being deleted already: %s",
 			console.OrDash(k.Status.LastOperation.Operation)))
 	}
-	if gone {
+	if isClusterGone {
 		return all
 	}
 	for _, b := range f.RuntimeBlockers() {
@@ -206,7 +207,7 @@ func removalBlockers(f *diagnosis.Facts, gone, counted bool) []string {
 		}
 	}
 	for i := range f.Manifests {
-		if m := &f.Manifests[i]; !counted && m.Policy() == v1beta2.Ignore {
+		if m := &f.Manifests[i]; !hasCounted && m.Policy() == v1beta2.Ignore {
 			all = append(all, fmt.Sprintf(
 				"custom resources of module %s, if there are any: the admin of the runtime has to delete them",
 				m.ModuleName()))

@@ -59,10 +59,11 @@ func describeRuntime(f *diagnosis.Facts) *runtimeReport {
 	k := f.Kyma
 	r := &runtimeReport{
 		Name: k.Name, State: v1beta2.State(console.OrDash(string(k.Status.State))),
-		Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithRequest(k).Spec.Channel,
+		Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithLastRequest(k).Spec.Channel,
 		Created: k.CreationTimestamp.Time, Deleting: k.DeletionTimestamp, SkipWindows: k.Spec.SkipMaintenanceWindows,
-		Access: f.Access(), Agent: f.Agent(), Kubernetes: k.Status.KubernetesVersion,
-		Labels: k.Labels, Conditions: k.Status.Conditions, Modules: diagnosis.ListModules(connection.WithRequest(k)),
+		Access: f.AccessText(), Agent: f.AgentText(), Kubernetes: k.Status.KubernetesVersion,
+		Labels: k.Labels, Conditions: k.Status.Conditions, Modules: diagnosis.ListModules(connection.WithLastRequest(
+			k)),
 	}
 	for _, m := range f.Modules() {
 		if m.Kind == "mandatory" {

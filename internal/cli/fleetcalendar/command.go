@@ -55,7 +55,7 @@ klm calendar -o jsonpath={.freezes[*].name}`,
 	f.StringVar(&o.module, console.FilterModule, "",
 		"only runtimes with this module, and its rollouts and freezes; several names are separated by commas")
 	f.StringVarP(&o.selector, console.FilterLabels, "l", "", "only runtimes with these labels, such as a=b,c!=d")
-	connection.RegisterPolicy(f, &o.policy)
+	connection.RegisterMaintenancePolicyFlag(f, &o.policy)
 	connection.RegisterContexts(c, &o.contexts)
 	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
 	return c
@@ -142,7 +142,7 @@ func readControlPlane(ctx context.Context, a *console.App, c *connection.Cluster
 		return err
 	})
 	all.Go(func() error {
-		return fleetlist.ListLabelled(ctx, c, o.selector, func(m *fleetlist.Member) {
+		return fleetlist.ListWithLabels(ctx, c, o.selector, func(m *fleetlist.Member) {
 			if m.Matches(filter) {
 				s.Members = append(s.Members, m)
 			}
@@ -155,12 +155,12 @@ func readControlPlane(ctx context.Context, a *console.App, c *connection.Cluster
 		for i := range rollouts {
 			s.Catalog.Rollouts[rollouts[i].Name] = &rollouts[i]
 		}
-		rolloutNote, err = noteOf("what is planned is unknown", err)
+		rolloutNote, err = noteIfForbidden("what is planned is unknown", err)
 		return err
 	})
 	all.Go(func() (err error) {
 		s.Catalog.Policies, err = c.Policies(ctx)
-		policyNote, err = noteOf("freezes are unknown", err)
+		policyNote, err = noteIfForbidden("freezes are unknown", err)
 		return err
 	})
 	if err := all.Wait(); err != nil {
@@ -178,9 +178,9 @@ func readControlPlane(ctx context.Context, a *console.App, c *connection.Cluster
 	return r, nil
 }
 
-// noteOf converts an error about a missing right into a note about the data that cannot be shown. noteOf returns every
-// other error unchanged.
-func noteOf(what string, err error) (note string, other error) {
+// noteIfForbidden converts an error about a missing right into a note about the data that cannot be shown.
+// noteIfForbidden returns every other error unchanged.
+func noteIfForbidden(what string, err error) (note string, rest error) {
 	if console.ExitCode(err) == console.ExitForbidden {
 		return what + ": " + err.Error(), nil
 	}

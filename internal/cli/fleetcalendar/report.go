@@ -33,9 +33,9 @@ type planeReport struct {
 	Windowed int    `json:"windowed"`
 }
 
-// table writes a table to the page. In a report about several control planes, the first column of each row is the
+// showTable writes a table to the page. In a report about several control planes, the first column of each row is the
 // context.
-func (r *report) table(p *console.Page, header []string, rows [][]string, contexts []string) {
+func (r *report) showTable(p *console.Page, header []string, rows [][]string, contexts []string) {
 	if len(r.ControlPlanes) > 0 {
 		header = append([]string{"CONTEXT"}, header...)
 		for i := range rows {
@@ -64,7 +64,7 @@ var levels = [calendar.Levels + 1]string{"· ", "▁▁", "▂▂", "▃▃", "�
 func (r *report) Show(p *console.Page) {
 	p.Line("%s, %s: %s of %s%s", r.Begins.Format("January 2006"), r.TimeZone, console.Count(r.Runtimes, "runtime"),
 		r.Cluster, r.filters())
-	p.Line("%s", Sums(r.Calendar, strconv.Itoa))
+	p.Line("%s", SummaryText(r.Calendar, strconv.Itoa))
 	var rows [][]string
 	for _, c := range r.ControlPlanes {
 		rows = append(rows, []string{c.Context, strconv.Itoa(c.Runtimes), strconv.Itoa(c.Windowed)})
@@ -97,12 +97,13 @@ func (r *report) filters() string {
 	return ", only " + strings.Join(parts, ", ")
 }
 
-// Sums returns a sentence about a calendar: how many runtimes have a maintenance window in the month, have a later
-// window, need no window, or have no window.
-func Sums(c *calendar.Calendar, number func(int) string) string {
+// SummaryText returns a sentence about a calendar: how many runtimes have a maintenance window in the month, have a
+// later window, need no window, or have no window.
+func SummaryText(c *calendar.Calendar, formatNumber func(int) string) string {
 	unresolved := c.Runtimes - c.Windowed - c.AnyTime - c.Later
 	return fmt.Sprintf("%s with a maintenance window in this month, %s with a later one, %s that need none (any time), "+
-		"%s without one.", number(c.Windowed), number(c.Later), number(c.AnyTime), number(unresolved))
+		"%s without one.", formatNumber(c.Windowed), formatNumber(c.Later), formatNumber(c.AnyTime),
+		formatNumber(unresolved))
 }
 
 // showDays shows a line for each day.
@@ -147,7 +148,7 @@ func (r *report) showWindows(p *console.Page) {
 				fmt.Sprint(w.Hours), someNames(w.Names, w.Runtimes)})
 		}
 		p.Line("")
-		r.table(p, []string{"WINDOWS BY RULE", "RUNTIMES", "FIRST", "HOURS", "NAMES"}, rows, contexts)
+		r.showTable(p, []string{"WINDOWS BY RULE", "RUNTIMES", "FIRST", "HOURS", "NAMES"}, rows, contexts)
 	}
 	if len(r.Unresolved) == 0 {
 		return
@@ -167,9 +168,9 @@ func (r *report) showWindows(p *console.Page) {
 }
 
 // someNames returns a text with the given names, and with the number of further names that are left out.
-func someNames(names []string, all int) string {
+func someNames(names []string, total int) string {
 	text := strings.Join(names, " ")
-	if more := all - len(names); more > 0 {
+	if more := total - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
@@ -189,7 +190,8 @@ func (r *report) showFreezes(p *console.Page) {
 			console.OrDash(strings.Join(f.Spares, " "))})
 	}
 	if len(rows) > 0 {
-		r.table(p, []string{"POLICY", "FREEZE", "FROM", "TO", "STATE", "EXCEPT", "STOPS", "+SPARES"}, rows, contexts)
+		r.showTable(p, []string{"POLICY", "FREEZE", "FROM", "TO", "STATE", "EXCEPT", "STOPS", "+SPARES"}, rows,
+			contexts)
 	}
 	for _, name := range r.Suspended {
 		p.Line("RolloutPolicy %s suspends all its rollouts, until a person ends that.", name)
@@ -222,7 +224,7 @@ func (r *report) showStages(p *console.Page) {
 		rows = append(rows, []string{s.Rollout, s.From + " → " + s.To, console.OrDash(s.Stage), s.State, CountsOf(s),
 			begins, ends, console.OrDash(p.Clip(s.Why, 60))})
 	}
-	r.table(p, []string{"ROLLOUT", "VERSIONS", "STAGE", "STATE", "RUNTIMES", "BEGINS", "ENDS", "HELD BY"}, rows,
+	r.showTable(p, []string{"ROLLOUT", "VERSIONS", "STAGE", "STATE", "RUNTIMES", "BEGINS", "ENDS", "HELD BY"}, rows,
 		contexts)
 	if r.MoreStages > 0 {
 		p.Line("and %d more; --module shows fewer", r.MoreStages)
@@ -252,7 +254,7 @@ func TimesOf(s *calendar.Stage, at func(time.Time) string) (begins, ends string)
 		}
 		return at(t)
 	}
-	return forecast(s.Begins, s.IsExpected), forecast(s.Ends, !s.IsOver())
+	return forecast(s.Begins, s.IsExpected), forecast(s.Ends, !s.IsRolloutOver())
 }
 
 func (r *report) showDeferrals(p *console.Page) {
@@ -267,18 +269,18 @@ func (r *report) showDeferrals(p *console.Page) {
 			someNames(d.Names, d.Runtimes)})
 	}
 	p.Line("")
-	r.table(p, []string{"DEFERRED UNTIL", "ROLLOUT", "VERSION", "RUNTIMES", "+NAMES"}, rows, contexts)
+	r.showTable(p, []string{"DEFERRED UNTIL", "ROLLOUT", "VERSION", "RUNTIMES", "+NAMES"}, rows, contexts)
 	if r.MoreDeferrals > 0 {
 		p.Line("and %d more", r.MoreDeferrals)
 	}
 }
 
 // formatTime returns a time in the time zone of the calendar.
-func (r *report) formatTime(t time.Time) string { return At(r.Month, t) }
+func (r *report) formatTime(t time.Time) string { return FormatTime(r.Month, t) }
 
-// At returns a time in the time zone of a month. If the time is in another year than the month of the calendar, the
-// text contains the year. For the zero time, At returns "-".
-func At(m calendar.Month, t time.Time) string {
+// FormatTime returns a time in the time zone of a month. If the time is in another year than the month of the calendar,
+// the text contains the year. For the zero time, FormatTime returns "-".
+func FormatTime(m calendar.Month, t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}

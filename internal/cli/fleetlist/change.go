@@ -134,12 +134,12 @@ func (v *Verb) plan(ctx context.Context, a *console.App, c *connection.Cluster, 
 
 // confirmAndExecute asks for confirmation, and then makes the changes.
 func (v *Verb) confirmAndExecute(ctx context.Context, a *console.App, plans []Plan) (
-	done console.Outcomes, failed []error, err error) {
+	outcomes console.Outcomes, failed []error, err error) {
 	var open []Plan
-	done = console.Outcomes{}
+	outcomes = console.Outcomes{}
 	for _, p := range plans {
 		if p.Do == nil || v.DryRun {
-			done = append(done, p.Would)
+			outcomes = append(outcomes, p.Would)
 			continue
 		}
 		open = append(open, p)
@@ -164,13 +164,13 @@ func (v *Verb) confirmAndExecute(ctx context.Context, a *console.App, plans []Pl
 				failed = append(failed, err)
 				return nil
 			}
-			done = append(done, o)
+			outcomes = append(outcomes, o)
 			return nil
 		})
 	}
 	_ = all.Wait() // the functions return no error
-	slices.SortFunc(done, func(a, b console.Outcome) int { return strings.Compare(a.Object, b.Object) })
-	return done, failed, nil
+	slices.SortFunc(outcomes, func(a, b console.Outcome) int { return strings.Compare(a.Object, b.Object) })
+	return outcomes, failed, nil
 }
 
 // confirm asks before the changes, unless --yes is given.

@@ -11,8 +11,8 @@
 // klm does not need are removed from the objects. The remaining fields of an object are decoded on all processors into
 // a [Member], which has only the fields that klm shows. While one page is decoded, the next page is requested.
 //
-// [ListBrief] and [ListRows] do not read whole Kymas, but the columns of kubectl get (table.go). For 10,000 Kymas, the
-// API server sends 2 MB for these columns instead of 60 MB for whole Kymas.
+// [ListBrief] and [ListMatchingWithMessages] do not read whole Kymas, but the columns of kubectl get (table.go). For
+// 10,000 Kymas, the API server sends 2 MB for these columns instead of 60 MB for whole Kymas.
 //
 // A [Verb] checks the changes of all selected runtimes, asks once for confirmation, and then makes the changes, several
 // at the same time.

@@ -17,7 +17,7 @@ var Filters = []string{console.FilterLabels, console.FilterModule, console.Filte
 // RegisterFilters adds the filters to a command that lists runtimes.
 func RegisterFilters(a *console.App, c *cobra.Command, l *console.Listing) {
 	l.Register(c, append(slices.Clone(Filters), console.FilterKubernetes)...)
-	CompleteFilters(a, c)
+	RegisterFilterCompletion(a, c)
 }
 
 // States are the allowed values of --state.
@@ -26,8 +26,8 @@ var States = []string{
 	string(v1beta2.StateError), string(v1beta2.StateDeleting), string(v1beta2.StateUnmanaged), string(console.StateNew),
 }
 
-// CompleteFilters completes the filters of a listing of runtimes.
-func CompleteFilters(a *console.App, c *cobra.Command) {
+// RegisterFilterCompletion completes the filters of a listing of runtimes.
+func RegisterFilterCompletion(a *console.App, c *cobra.Command) {
 	console.CompleteFlag(c, console.FilterState, console.FixedNames(States...))
 	console.CompleteFlag(c, console.FilterModule, connection.CatalogModules(a))
 }

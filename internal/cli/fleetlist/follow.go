@@ -71,7 +71,7 @@ type tableFollower struct {
 
 // list reads one page of Kymas with their metadata.
 func (t *tableFollower) list(ctx context.Context, o metav1.ListOptions) (page watch.Page[Member], err error) {
-	data, err := readAll(t.c.OpenTable(ctx, pathOf(t.c, "kymas", listQuery(o.Continue, o.LabelSelector))))
+	data, err := readAndClose(t.c.OpenTable(ctx, pathOf(t.c, "kymas", listQuery(o.Continue, o.LabelSelector))))
 	if err != nil {
 		return page, err
 	}
@@ -79,7 +79,7 @@ func (t *tableFollower) list(ctx context.Context, o metav1.ListOptions) (page wa
 	if json.Unmarshal(data, read) != nil || read.Metadata.ResourceVersion == "" {
 		return page, errNotAList
 	}
-	if t.at, err = read.columns(); err != nil {
+	if t.at, err = read.columnIndexes(); err != nil {
 		return page, err
 	}
 	page.ResourceVersion, page.Continue = read.Metadata.ResourceVersion, read.Metadata.Continue
@@ -121,7 +121,7 @@ func (t *tableFollower) members(ctx context.Context, read *table) (all []Member,
 		if row.Object == nil || len(row.Cells) <= max(t.at[columnName], t.at[columnPaused]) {
 			return nil, errNotAList
 		}
-		m, ok := memberOf(row.cells(t.at))
+		m, ok := memberOf(row.cellByColumn(t.at))
 		m.setMetadata(&row.Object.Metadata)
 		if !ok {
 			incomplete = append(incomplete, m.Metadata.Name)

@@ -60,7 +60,7 @@ func splitList(data []byte) (s listPage, err error) {
 
 // nextField returns the next key of a JSON object after index i, and the index at which its value begins. The key
 // includes its quotes. At the end of the JSON object, the returned key is nil.
-func nextField(data []byte, i int) (key []byte, value int, ok bool) {
+func nextField(data []byte, i int) (key []byte, valueStart int, ok bool) {
 	if i = skipSpace(data, i); i < len(data) && data[i] == ',' {
 		i = skipSpace(data, i+1)
 	}
@@ -106,7 +106,7 @@ func endOfValue(data []byte, i int) int {
 	for ; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			if i = endOfString(data, i); i < 0 {
+			if i = closingQuote(data, i); i < 0 {
 				return -1
 			}
 		case '{', '[':
@@ -128,8 +128,8 @@ func endOfValue(data []byte, i int) int {
 	return -1
 }
 
-// endOfString returns the index of the closing quote of the string that begins at index i, or -1 if there is none.
-func endOfString(data []byte, i int) int {
+// closingQuote returns the index of the closing quote of the string that begins at index i, or -1 if there is none.
+func closingQuote(data []byte, i int) int {
 	for i++; ; i++ {
 		n := bytes.IndexByte(data[i:], '"')
 		if n < 0 {
@@ -156,11 +156,10 @@ func skipSpace(data []byte, i int) int {
 
 var managedFields = []byte(`"managedFields":[`)
 
-// withoutManagedFields returns an object without its managedFields, which are often half of its size.
-// withoutManagedFields may change its argument. withoutManagedFields searches for the key "managedFields" including its
-// quotes. The search cannot match text inside a JSON string, because quotes inside a JSON string have a backslash
-// before them.
-func withoutManagedFields(object []byte) []byte {
+// stripManagedFields returns an object without its managedFields, which are often half of its size. stripManagedFields
+// may change its argument. stripManagedFields searches for the key "managedFields" including its quotes. The search
+// cannot match text inside a JSON string, because quotes inside a JSON string have a backslash before them.
+func stripManagedFields(object []byte) []byte {
 	at := bytes.Index(object, managedFields)
 	if at < 0 {
 		return object

@@ -168,7 +168,8 @@ func Severity(s v1beta2.State) int {
 
 // List passes every Kyma that matches the label selector to the callback. The selector "" matches all Kymas. See
 // [ListAs].
-func List(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) (version string, err error) {
+func List(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) (
+	resourceVersion string, err error) {
 	return ListAs(ctx, c, "kymas", selector, each)
 }
 
@@ -177,19 +178,19 @@ func List(ctx context.Context, c *connection.Cluster, selector string, each func
 // decoded. At most two pages are in memory, because the next page is requested while one page is decoded. ListAs
 // returns the resource version of the list. A watch can start at this resource version.
 func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selector string, each func(*T)) (
-	version string, err error) {
+	resourceVersion string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	err = readPages(c, resource, func(next string) (listPage, error) {
 		return readPage(ctx, c, pathOf(c, resource, listQuery(next, selector)))
 	}, func(p listPage) error {
-		version = p.version
+		resourceVersion = p.version
 		if err := decodeAll(p.items, each); err != nil {
 			return console.Fail(console.ExitFailed, "listing %s: %v", resource, err)
 		}
 		return nil
 	})
-	return version, err
+	return resourceVersion, err
 }
 
 // page is one page of a list.
@@ -235,15 +236,15 @@ func readPages[P page](c *connection.Cluster, resource string, read func(next st
 
 // readPage requests one page of a list.
 func readPage(ctx context.Context, c *connection.Cluster, path string) (listPage, error) {
-	data, err := readAll(c.OpenPath(ctx, path))
+	data, err := readAndClose(c.OpenPath(ctx, path))
 	if err != nil {
 		return listPage{}, err
 	}
 	return splitList(data)
 }
 
-// readAll returns the body of an answer, and closes the body.
-func readAll(body io.ReadCloser, err error) ([]byte, error) {
+// readAndClose returns the body of an answer, and closes the body.
+func readAndClose(body io.ReadCloser, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +262,7 @@ func decodeAll[T any](items [][]byte, each func(*T)) error {
 		all.Go(func() error {
 			for i := n; i < len(items); i += workers {
 				item := new(T)
-				if err := json.Unmarshal(withoutManagedFields(items[i]), item); err != nil {
+				if err := json.Unmarshal(stripManagedFields(items[i]), item); err != nil {
 					return err
 				}
 				mu.Lock()

@@ -19,10 +19,10 @@ import (
 // maxIncomplete is the maximum number of Kymas that are read one by one, because their rows in the Table lack data.
 const maxIncomplete = 200
 
-// ListFor passes every Kyma that the filters of a listing accept to the callback. ListFor lists the Kymas like
-// [ListBrief] if the fields that ListBrief returns are sufficient for the filters. If the parameter full is true,
-// ListFor lists whole Kymas like [List].
-func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, full bool, each func(*Member)) error {
+// ListMatching passes every Kyma that the filters of a listing accept to the callback. ListMatching lists the Kymas
+// like [ListBrief] if the fields that ListBrief returns are sufficient for the filters. If the parameter full is true,
+// ListMatching lists whole Kymas like [List].
+func ListMatching(ctx context.Context, c *connection.Cluster, l *console.Listing, full bool, each func(*Member)) error {
 	accepted := func(m *Member) {
 		if m.Matches(l) {
 			each(m)
@@ -36,13 +36,15 @@ func ListFor(ctx context.Context, c *connection.Cluster, l *console.Listing, ful
 	return ListBrief(ctx, c, selector, accepted)
 }
 
-// ListRows passes every Kyma that the filters of a listing accept to the callback. ListRows sends fewer requests than
-// [List], but all fields that a line of klm runtime list shows have the same values as with [List]. First, ListRows
-// requests the columns of all Kymas, like [ListBrief]. Then ListRows reads single Kymas whose messages the columns do
-// not contain: the Kymas that are not Ready or have a reason. If many Kymas are not Ready or have a reason, ListRows
-// lists whole Kymas like List instead.
-func ListRows(ctx context.Context, c *connection.Cluster, l *console.Listing, each func(*Member)) error {
-	full := func() error { return ListFor(ctx, c, l, true, each) }
+// ListMatchingWithMessages passes every Kyma that the filters of a listing accept to the callback.
+// ListMatchingWithMessages sends fewer requests than [List], but all fields that a line of klm runtime list shows have
+// the same values as with [List]. First, ListMatchingWithMessages requests the columns of all Kymas, like [ListBrief].
+// Then ListMatchingWithMessages reads single Kymas whose messages the columns do not contain: the Kymas that are not
+// Ready or have a reason. If many Kymas are not Ready or have a reason, ListMatchingWithMessages lists whole Kymas like
+// List instead.
+func ListMatchingWithMessages(ctx context.Context, c *connection.Cluster, l *console.Listing,
+	each func(*Member)) error {
+	full := func() error { return ListMatching(ctx, c, l, true, each) }
 	if l.Value(console.FilterReason) != "" {
 		return full()
 	}
@@ -89,8 +91,8 @@ func ListBrief(ctx context.Context, c *connection.Cluster, selector string, each
 	return listTables(ctx, c, selector, "None", each)
 }
 
-// ListLabelled does the same as [ListBrief], but its members also have labels and annotations.
-func ListLabelled(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
+// ListWithLabels does the same as [ListBrief], but its members also have labels and annotations.
+func ListWithLabels(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
 	return listTables(ctx, c, selector, "Metadata", each)
 }
 
@@ -220,7 +222,7 @@ func readTables(ctx context.Context, c *connection.Cluster, selector, include st
 	err = readPages(c, "kymas", func(next string) (*table, error) {
 		query := listQuery(next, selector)
 		query.Set("includeObject", include)
-		data, err := readAll(c.OpenTable(ctx, pathOf(c, "kymas", query)))
+		data, err := readAndClose(c.OpenTable(ctx, pathOf(c, "kymas", query)))
 		if err != nil {
 			return nil, err
 		}
@@ -230,7 +232,7 @@ func readTables(ctx context.Context, c *connection.Cluster, selector, include st
 		}
 		return t, nil
 	}, func(t *table) error {
-		at, err := t.columns()
+		at, err := t.columnIndexes()
 		if err != nil {
 			return err
 		}
@@ -238,7 +240,7 @@ func readTables(ctx context.Context, c *connection.Cluster, selector, include st
 			if len(row.Cells) < len(t.ColumnDefinitions) {
 				return c.Explain(errNotAList, "listing kymas")
 			}
-			m, ok := memberOf(row.cells(at))
+			m, ok := memberOf(row.cellByColumn(at))
 			if row.Object != nil {
 				m.setMetadata(&row.Object.Metadata)
 			}
@@ -253,8 +255,8 @@ func readTables(ctx context.Context, c *connection.Cluster, selector, include st
 	return all, incomplete, err
 }
 
-// columns returns the index of each column of columnNames; the index of a missing optional column is -1.
-func (t *table) columns() ([]int, error) {
+// columnIndexes returns the index of each column of columnNames; the index of a missing optional column is -1.
+func (t *table) columnIndexes() ([]int, error) {
 	var at []int
 	for column, name := range columnNames {
 		i := slices.IndexFunc(t.ColumnDefinitions, func(d columnDefinition) bool { return d.Name == name })
@@ -266,11 +268,11 @@ func (t *table) columns() ([]int, error) {
 	return at, nil
 }
 
-// cells returns a function that returns the cell in a given column of the row. at[i] is the index of column i in the
-// row.
-func (r *tableRow) cells(at []int) func(column int) any {
+// cellByColumn returns a function that returns the cell in a given column of the row. at[i] is the index of column i in
+// the row.
+func (r *tableRow) cellByColumn(indexes []int) func(column int) any {
 	return func(column int) any {
-		if i := at[column]; i >= 0 && i < len(r.Cells) {
+		if i := indexes[column]; i >= 0 && i < len(r.Cells) {
 			return r.Cells[i]
 		}
 		return nil
@@ -284,9 +286,9 @@ func (m *Member) setMetadata(of *memberMeta) {
 	m.Metadata.Annotations.Paused = paused
 }
 
-// memberOf converts the cells of a row into a Kyma. The result ok is false if the cells do not contain all modules of
-// the Kyma.
-func memberOf(cell func(column int) any) (m *Member, ok bool) {
+// memberOf converts the cells of a row into a Kyma. The result isComplete is false if the cells do not contain all
+// modules of the Kyma.
+func memberOf(cell func(column int) any) (m *Member, isComplete bool) {
 	text := func(column int) string {
 		s, _ := cell(column).(string)
 		return s
@@ -309,7 +311,7 @@ func memberOf(cell func(column int) any) (m *Member, ok bool) {
 		s.Conditions = []MemberCondition{{Type: v1beta2.ConditionReady, Status: "False", Reason: reason,
 			Message: s.LastOperation.Operation}}
 	}
-	modules, ok := v1beta2.ParseSummary(text(columnVersions))
+	modules, isComplete := v1beta2.ParseSummary(text(columnVersions))
 	ready := 0
 	for _, e := range modules {
 		s.Modules = append(s.Modules, MemberModule{Name: e.Name, Version: e.Version, Channel: e.Channel,
@@ -320,6 +322,6 @@ func memberOf(cell func(column int) any) (m *Member, ok bool) {
 	}
 	// An older manager does not update the summary of the modules, from which the cell Versions comes. To detect an
 	// outdated cell, the number of Ready modules in it is compared with the cell Modules.
-	return m, ok && (s.ModulesReady == "" && ready == 0 ||
+	return m, isComplete && (s.ModulesReady == "" && ready == 0 ||
 		s.ModulesReady == fmt.Sprintf("%d/%d", ready, len(modules)))
 }

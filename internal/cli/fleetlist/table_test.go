@@ -163,12 +163,12 @@ func TestListBrief(t *testing.T) {
 	}
 }
 
-// TestListRows checks that ListRows and List lead to the same line for each Kyma, and which Kymas ListRows reads
-// singly.
+// TestListRows checks that ListMatchingWithMessages and List lead to the same line for each Kyma, and which Kymas
+// ListMatchingWithMessages reads singly.
 func TestListRows(t *testing.T) {
 	ready := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{
 		Name: "sample", Version: "1.0.0", Channel: "regular", State: v1beta2.StateReady})
-	ready.CreationTimestamp, ready.Status.KubernetesVersion = fixture.Ago(time.Hour), "v1.34.2"
+	ready.CreationTimestamp, ready.Status.KubernetesVersion = fixture.BeforeNoon(time.Hour), "v1.34.2"
 	ready.Status.Agent = &v1beta2.AgentStatus{Connected: true}
 	ready.Annotations = map[string]string{v1beta2.AnnotationPaused: "Kim"}
 	fails := ready.DeepCopy()
@@ -242,12 +242,12 @@ func TestListRows(t *testing.T) {
 					m.Metadata.CreationTimestamp, m.Status.KubernetesVersion, m.Status.Agent.Heard, reason, message)
 			}
 			var got, want []string
-			err = ListRows(t.Context(), cluster, l, func(m *Member) { got = append(got, line(m)) })
+			err = ListMatchingWithMessages(t.Context(), cluster, l, func(m *Member) { got = append(got, line(m)) })
 			slices.Sort(reads)
 			if names := strings.Join(reads, " "); err != nil || names != c.reads || lists != c.lists {
 				t.Errorf("%s: %v, read %q and %d lists, want %q and %d", c.reason, err, names, lists, c.reads, c.lists)
 			}
-			err = ListFor(t.Context(), cluster, l, true, func(m *Member) { want = append(want, line(m)) })
+			err = ListMatching(t.Context(), cluster, l, true, func(m *Member) { want = append(want, line(m)) })
 			slices.Sort(got)
 			slices.Sort(want)
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -321,7 +321,7 @@ func TestListLabelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := map[string]*Member{}
-	err = ListLabelled(t.Context(), cluster, "", func(m *Member) { all[m.Metadata.Name] = m })
+	err = ListWithLabels(t.Context(), cluster, "", func(m *Member) { all[m.Metadata.Name] = m })
 	if err != nil || len(all) != 2 || include != "Metadata" {
 		t.Fatalf("%d members, %v, includeObject %q", len(all), err, include)
 	}

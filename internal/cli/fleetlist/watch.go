@@ -67,11 +67,12 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 // refreshDelay is the time in which changes are collected, and then shown together.
 const refreshDelay = 500 * time.Millisecond
 
-// Live shows the Kymas that match a label selector: it calls the function show with a map from names to Kymas when the
-// list is complete, and after changes. Live also calls the function tick once in every interval. If the function tick
-// returns true, Live calls the function show again. Live returns when ctx ends, or when the function show or the watch
-// fails.
-func Live(ctx context.Context, c *connection.Cluster, selector string, interval time.Duration, tick func() bool,
+// ShowLive shows the Kymas that match a label selector: it calls the function show with a map from names to Kymas when
+// the list is complete, and after changes. ShowLive also calls the function tick once in every interval. If the
+// function tick returns true, ShowLive calls the function show again. ShowLive returns when ctx ends, or when the
+// function show or the watch fails.
+func ShowLive(ctx context.Context, c *connection.Cluster, selector string, interval time.Duration,
+	needsRefresh func() bool,
 	show func(map[string]*Member) error) error {
 	fleet := map[string]*Member{}
 	changes := make(chan Change)
@@ -91,7 +92,7 @@ func Live(ctx context.Context, c *connection.Cluster, selector string, interval 
 			}
 			return err
 		case <-ticker.C:
-			if tick() && refresh == nil && listed {
+			if needsRefresh() && refresh == nil && listed {
 				refresh = time.After(0)
 			}
 		case <-refresh:

@@ -23,7 +23,7 @@ type planeReport struct {
 
 // merge adds up the reports about several control planes. The report about a control plane is nil if the control plane
 // was not read.
-func merge(contexts []string, reports []*fleetReport, worst int) *fleetReport {
+func merge(contexts []string, reports []*fleetReport, maxWorst int) *fleetReport {
 	sum := &fleetReport{Cluster: strings.Join(contexts, ","), Modules: []moduleCount{}, Worst: []worstRuntime{}}
 	states, channels, reasons, kubernetes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	modules := map[fleetlist.ModuleVersion]*moduleCount{}
@@ -78,7 +78,7 @@ func merge(contexts []string, reports []*fleetReport, worst int) *fleetReport {
 	slices.SortStableFunc(sum.Worst, func(a, b worstRuntime) int {
 		return cmp.Or(cmp.Compare(fleetlist.Severity(b.State), fleetlist.Severity(a.State)), a.Since.Compare(b.Since))
 	})
-	sum.Worst = sum.Worst[:min(len(sum.Worst), max(worst, 0))]
+	sum.Worst = sum.Worst[:min(len(sum.Worst), max(maxWorst, 0))]
 	return sum
 }
 

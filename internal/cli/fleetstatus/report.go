@@ -66,14 +66,14 @@ type worstRuntime struct {
 
 // err returns an error with ExitNotReady if --exit-code is given and a runtime is not Ready. A runtime that is not
 // managed does not count.
-func (r *fleetReport) err(exitCode bool) error {
+func (r *fleetReport) err(isExitCodeRequested bool) error {
 	n := 0
 	for _, s := range r.States {
 		if s.Name != string(v1beta2.StateReady) && s.Name != string(v1beta2.StateUnmanaged) {
 			n += s.Runtimes
 		}
 	}
-	if n == 0 || !exitCode {
+	if n == 0 || !isExitCodeRequested {
 		return nil
 	}
 	return console.Fail(console.ExitNotReady, "%s: not Ready", console.Count(n, "runtime"))
@@ -92,7 +92,7 @@ func (r *fleetReport) Show(p *console.Page) {
 		r.Manager.Show(p)
 	}
 	asOf, column := "", "STATE"
-	if old := r.Manager.AsOf(); old != "" {
+	if old := r.Manager.StalenessText(); old != "" {
 		asOf, column = " ("+old+")", "STATE "+strings.ToUpper(old)
 	}
 	if len(r.ControlPlanes) == 0 {
@@ -174,7 +174,7 @@ func managerText(m *liveness.Report) string {
 	case liveness.Working:
 		return "works " + m.Version
 	case liveness.NotWorking:
-		return "does not work: states are " + m.AsOf()
+		return "does not work: states are " + m.StalenessText()
 	}
 	return "unknown"
 }

@@ -23,10 +23,10 @@ func fleet() []*fleetlist.Member {
 		v1beta2.StateUnknown, v1beta2.StateReady} {
 		m := &fleetlist.Member{}
 		m.Metadata.Name, m.Metadata.CreationTimestamp = fmt.Sprintf("runtime-%d", n),
-			fixture.Ago(24*time.Hour).Format(time.RFC3339)
+			fixture.BeforeNoon(24*time.Hour).Format(time.RFC3339)
 		m.Spec.Channel = "regular"
 		m.Status.State, m.Status.LastOperation.Operation, m.Status.LastOperation.LastUpdateTime = state, "an operation",
-			fixture.Ago(time.Duration(n)*time.Minute).Format(time.RFC3339)
+			fixture.BeforeNoon(time.Duration(n)*time.Minute).Format(time.RFC3339)
 		if state != v1beta2.StateUnknown {
 			m.Status.ModulesReady = "1/2"
 			m.Status.Modules = []fleetlist.MemberModule{{Name: "sample", Version: "1.0.0", Channel: "regular",

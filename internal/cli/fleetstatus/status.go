@@ -41,7 +41,7 @@ klm status --watch`,
 				if l.Watch {
 					return console.Fail(console.ExitUsage, "--watch shows one control plane: choose it with --context")
 				}
-				return statusOf(cmd.Context(), a, contexts, &l, worst, exitCode)
+				return printStatusOf(cmd.Context(), a, contexts, &l, worst, exitCode)
 			}
 			c, err := connection.ControlPlane(cmd.Context(), a)
 			if err != nil {
@@ -67,37 +67,37 @@ klm status --watch`,
 }
 
 // read returns the report about one control plane.
-func read(ctx context.Context, c *connection.Cluster, l *console.Listing, worst int) (*fleetReport, error) {
+func read(ctx context.Context, c *connection.Cluster, l *console.Listing, maxWorst int) (*fleetReport, error) {
 	observed := make(chan *liveness.Observation, 1)
 	go func() { observed <- liveness.Read(ctx, c) }()
 	var t tally
 	const manyWorst = 100
-	if err := fleetlist.ListFor(ctx, c, l, worst > manyWorst, t.add); err != nil {
+	if err := fleetlist.ListMatching(ctx, c, l, maxWorst > manyWorst, t.add); err != nil {
 		return nil, err
 	}
-	if worst <= manyWorst {
-		if err := fleetlist.Refresh(ctx, c, t.sorted(worst)); err != nil {
+	if maxWorst <= manyWorst {
+		if err := fleetlist.Refresh(ctx, c, t.worstMembers(maxWorst)); err != nil {
 			return nil, err
 		}
 	}
-	r := t.report(c, worst)
+	r := t.report(c, maxWorst)
 	r.Manager = (<-observed).Report(t.changed)
 	return r, nil
 }
 
-// statusOf prints the report about several control planes. If a control plane cannot be read, the runtimes of the other
-// control planes are counted.
-func statusOf(ctx context.Context, a *console.App, contexts []string, l *console.Listing, worst int,
-	exitCode bool) error {
+// printStatusOf prints the report about several control planes. If a control plane cannot be read, the runtimes of the
+// other control planes are counted.
+func printStatusOf(ctx context.Context, a *console.App, contexts []string, l *console.Listing, maxWorst int,
+	isExitCodeRequested bool) error {
 	reports := make([]*fleetReport, len(contexts))
 	err := connection.EachControlPlane(ctx, a, contexts, func(i int, c *connection.Cluster) (err error) {
-		reports[i], err = read(ctx, c, l, worst)
+		reports[i], err = read(ctx, c, l, maxWorst)
 		return err
 	})
 	if !slices.ContainsFunc(reports, func(r *fleetReport) bool { return r != nil }) {
 		return err
 	}
-	sum := merge(contexts, reports, worst)
+	sum := merge(contexts, reports, maxWorst)
 	if printErr := a.Print(sum); printErr != nil {
 		return printErr
 	}
@@ -106,7 +106,7 @@ func statusOf(ctx context.Context, a *console.App, contexts []string, l *console
 			err = r.Manager.Err()
 		}
 	}
-	return cmp.Or(err, sum.err(exitCode))
+	return cmp.Or(err, sum.err(isExitCodeRequested))
 }
 
 // watchStatus shows the counts of the fleet, and shows the counts again after each change, until ctx ends. The Leases
@@ -116,7 +116,7 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, l *
 	const leaseInterval = 10 * time.Second
 	observed := liveness.Read(ctx, c)
 	screen := console.Screen{App: a}
-	return fleetlist.Live(ctx, c, l.Value(console.FilterLabels), leaseInterval, func() bool {
+	return fleetlist.ShowLive(ctx, c, l.Value(console.FilterLabels), leaseInterval, func() bool {
 		before := observed
 		observed = liveness.Read(ctx, c)
 		return observed.Differs(before)

@@ -36,7 +36,7 @@ func (t *tally) add(m *fleetlist.Member) {
 	}
 	t.states[string(m.State())]++
 	t.channels[m.Spec.Channel]++
-	if version := minorOf(m.Status.KubernetesVersion); version != "" {
+	if version := majorMinorOf(m.Status.KubernetesVersion); version != "" {
 		t.kubernetes[version]++
 	}
 	if m.IsPaused() {
@@ -72,8 +72,8 @@ func (t *tally) add(m *fleetlist.Member) {
 	}
 }
 
-// sorted returns at most n runtimes, the runtime in the worst state first.
-func (t *tally) sorted(n int) []*fleetlist.Member {
+// worstMembers returns at most n runtimes, the runtime in the worst state first.
+func (t *tally) worstMembers(n int) []*fleetlist.Member {
 	slices.SortFunc(t.worst, func(a, b *fleetlist.Member) int {
 		return cmp.Or(cmp.Compare(fleetlist.Severity(b.State()), fleetlist.Severity(a.State())),
 			a.Since().Compare(b.Since()), strings.Compare(a.Metadata.Name, b.Metadata.Name))
@@ -81,9 +81,9 @@ func (t *tally) sorted(n int) []*fleetlist.Member {
 	return t.worst[:min(len(t.worst), max(n, 0))]
 }
 
-// report returns the report with the counts and the worst runtimes. The parameter worst is the maximum number of worst
-// runtimes in the report.
-func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
+// report returns the report with the counts and the worst runtimes. The parameter maxWorst is the maximum number of
+// worst runtimes in the report.
+func (t *tally) report(c *connection.Cluster, maxWorst int) *fleetReport {
 	r := &fleetReport{
 		Cluster: c.Context, Namespace: c.Namespace, Runtimes: t.runtimes, Paused: t.paused,
 		States: byCount(t.states), Channels: byCount(t.channels), Reasons: byCount(t.reasons),
@@ -97,7 +97,7 @@ func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 		r.Modules = append(r.Modules, *n)
 	}
 	sortModules(r.Modules)
-	for _, m := range t.sorted(worst) {
+	for _, m := range t.worstMembers(maxWorst) {
 		reason, message := m.Blocker()
 		r.Worst = append(r.Worst, worstRuntime{Name: m.Metadata.Name, State: m.State(), Since: m.Since(),
 			Reason: reason, Message: cmp.Or(message, m.Status.LastOperation.Operation)})
@@ -105,8 +105,8 @@ func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 	return r
 }
 
-// minorOf returns the minor version of a version of Kubernetes: 1.34 for v1.34.2.
-func minorOf(version string) string {
+// majorMinorOf returns the minor version of a version of Kubernetes: 1.34 for v1.34.2.
+func majorMinorOf(version string) string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	if major == "" || minor == "" {

@@ -50,9 +50,9 @@ func VerifyOwner(ctx context.Context, controlPlane *connection.Cluster, name str
 	return found, r.Explain(err, "reading whose the cluster is")
 }
 
-// isOwnerReason reports whether a reason means that the cluster does not belong to the Kyma, so that klm must not
+// isOtherOwnerReason reports whether a reason means that the cluster does not belong to the Kyma, so that klm must not
 // change the cluster.
-func isOwnerReason(reason string) bool {
+func isOtherOwnerReason(reason string) bool {
 	switch reason {
 	case v1beta2.ReasonRuntimeTaken, v1beta2.ReasonRuntimeReplaced, v1beta2.ReasonRuntimeIsControlPlane:
 		return true

@@ -61,7 +61,7 @@ func (o *takeOptions) plan(ctx context.Context, a *console.App, c *connection.Cl
 		return p, console.Fail(console.ExitNotReady, "runtime %s is being deleted, so it cannot take its cluster over",
 			name)
 	}
-	problem, err := problemToTake(ctx, a, c, k, o.context)
+	problem, err := reasonForTakeover(ctx, a, c, k, o.context)
 	if err != nil {
 		return p, err
 	}
@@ -96,11 +96,11 @@ func (o *takeOptions) take(ctx context.Context, a *console.App, c *connection.Cl
 	return done, nil
 }
 
-// problemToTake returns the reason why the Kyma may not use its cluster without a takeover. If the Kyma may use the
-// cluster, no takeover is necessary, and problemToTake returns "". If klm cannot read the owner of the cluster,
-// problemToTake returns a text about this failure instead of an error: the user may know the owner, and may still
+// reasonForTakeover returns the reason why the Kyma may not use its cluster without a takeover. If the Kyma may use the
+// cluster, no takeover is necessary, and reasonForTakeover returns "". If klm cannot read the owner of the cluster,
+// reasonForTakeover returns a text about this failure instead of an error: the user may know the owner, and may still
 // request the takeover.
-func problemToTake(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma,
+func reasonForTakeover(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma,
 	kubeContext string) (string, error) {
 	r, err := c.RuntimeCluster(ctx, a, k.Name, kubeContext)
 	if err == nil {
@@ -121,7 +121,7 @@ func problemToTake(ctx context.Context, a *console.App, c *connection.Cluster, k
 // OwnerProblem returns the message in the status about another owner of the cluster, or "".
 func OwnerProblem(k *v1beta2.Kyma) string {
 	for _, condition := range k.Status.Conditions {
-		if condition.Status != metav1.ConditionTrue && isOwnerReason(condition.Reason) {
+		if condition.Status != metav1.ConditionTrue && isOtherOwnerReason(condition.Reason) {
 			return condition.Message
 		}
 	}

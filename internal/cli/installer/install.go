@@ -117,7 +117,7 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 		return in.explainDeadline(ctx, err, o.change.Timeout)
 	}
 	manager := managerIn(in.objects)
-	for _, m := range in.missingObjects(ctx, manager) {
+	for _, m := range in.missingReferences(ctx, manager) {
 		fmt.Fprintf(a.Err, "missing: %s\n", m)
 	}
 	what := fmt.Sprintf("lifecycle manager (%s) in namespace %s", in.values.flavour(), in.Namespace)
@@ -128,7 +128,7 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 		}
 		return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what})
 	}
-	if err := in.finish(ctx, report); err != nil {
+	if err := in.waitReadyAndPrune(ctx, report); err != nil {
 		return in.explainDeadline(ctx, err, o.change.Timeout)
 	}
 	return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what + " is ready"})
@@ -145,7 +145,7 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 	if err != nil {
 		return nil, err
 	}
-	c.Namespace = cmp.Or(a.Config.Namespace, deploy.Home(given.flavour()))
+	c.Namespace = cmp.Or(a.Config.Namespace, deploy.DefaultNamespace(given.flavour()))
 	before, err := readInventory(ctx, c)
 	if err != nil && console.ExitCode(err) != console.ExitForbidden { // prepare reports all missing permissions
 		return nil, err
@@ -162,7 +162,7 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 		return nil, console.Fail(console.ExitUsage,
 			"image %s names no registry: give --image (make image IMG=… pushes one)", image)
 	}
-	if err := keepServed(ctx, c, objects); err != nil {
+	if err := keepCRDVersionsServed(ctx, c, objects); err != nil {
 		return nil, err
 	}
 	in, err := newInstaller(c, objects, v)
@@ -173,12 +173,12 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 	return in, nil
 }
 
-// keepServed sets served to true for the CRD versions that the cluster already serves. If Helm installs the chart, a
-// template of the chart keeps these versions served. The manager decides whether alpha and beta versions of the API are
-// served. An alpha or beta version of the API that is already served must stay served while a new manager starts. If
-// the user may not read CRDs, keepServed returns no error: the check of permissions reports the missing permission
-// later.
-func keepServed(ctx context.Context, c *connection.Cluster, objects []*unstructured.Unstructured) error {
+// keepCRDVersionsServed sets served to true for the CRD versions that the cluster already serves. If Helm installs the
+// chart, a template of the chart keeps these versions served. The manager decides whether alpha and beta versions of
+// the API are served. An alpha or beta version of the API that is already served must stay served while a new manager
+// starts. If the user may not read CRDs, keepCRDVersionsServed returns no error: the check of permissions reports the
+// missing permission later.
+func keepCRDVersionsServed(ctx context.Context, c *connection.Cluster, objects []*unstructured.Unstructured) error {
 	args, _ := container(managerIn(objects))["args"].([]any)
 	if !slices.Contains(args, any("--enable-webhooks")) {
 		return nil
@@ -195,28 +195,27 @@ func keepServed(ctx context.Context, c *connection.Cluster, objects []*unstructu
 		case err != nil:
 			return c.Explain(err, "reading CRD "+o.GetName())
 		default:
-			serveLiveVersions(o, live)
+			copyServed(o, live)
 		}
 	}
 	return nil
 }
 
-// serveLiveVersions sets the field served of each version of a CRD to true if the CRD in the cluster serves this
-// version.
-func serveLiveVersions(o, live *unstructured.Unstructured) {
+// copyServed sets the field served of each version of a CRD to true if the CRD in the cluster serves this version.
+func copyServed(crd, live *unstructured.Unstructured) {
 	served := map[any]bool{}
 	versions, _, _ := unstructured.NestedSlice(live.Object, "spec", "versions")
 	for _, v := range versions {
 		v, _ := v.(map[string]any)
 		served[v["name"]] = v["served"] == true
 	}
-	versions, _, _ = unstructured.NestedSlice(o.Object, "spec", "versions") // NestedSlice returns a copy
+	versions, _, _ = unstructured.NestedSlice(crd.Object, "spec", "versions") // NestedSlice returns a copy
 	for _, v := range versions {
 		if v, _ := v.(map[string]any); served[v["name"]] {
 			v["served"] = true
 		}
 	}
-	_ = unstructured.SetNestedSlice(o.Object, versions, "spec", "versions") // the field exists: it was read above
+	_ = unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions") // the field exists: it was read above
 }
 
 // preview prints the changes that klm install would make.
@@ -259,9 +258,9 @@ func (in *installer) confirm(ctx context.Context, a *console.App, yes bool) erro
 func (in *installer) report() previewReport {
 	r := previewReport{}
 	if in.before != nil {
-		r.Values = changesOf(in.before.values, in.values)
+		r.Values = compareValues(in.before.values, in.values)
 	} else {
-		r.Values = changesOf(nil, in.values)
+		r.Values = compareValues(nil, in.values)
 	}
 	if in.exists && (in.before == nil || in.before.values == nil) {
 		r.Note = fmt.Sprintf("The values of the installation in namespace %s are not recorded, because an older klm, "+
@@ -420,7 +419,7 @@ func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured, v
 // prepare returns one error that lists all of them. prepare writes nothing.
 func (in *installer) prepare(ctx context.Context) error {
 	var err error
-	if in.refs, err = in.to.Inventory(ctx, in.set); err != nil {
+	if in.refs, err = in.to.DesiredInventory(ctx, in.set); err != nil {
 		if len(in.refs) == 0 {
 			return in.explainApply(err)
 		}
@@ -529,8 +528,8 @@ func (in *installer) apply(ctx context.Context, report func(string)) error {
 	}
 }
 
-// finish waits until all objects are ready, and then deletes the stale objects.
-func (in *installer) finish(ctx context.Context, report func(string)) error {
+// waitReadyAndPrune waits until all objects are ready, and then deletes the stale objects.
+func (in *installer) waitReadyAndPrune(ctx context.Context, report func(string)) error {
 	if err := in.waitReady(ctx, report); err != nil || len(in.stale) == 0 {
 		return err
 	}
@@ -610,9 +609,9 @@ func (in *installer) explainApply(err error) error {
 	return console.Fail(console.ExitFailed, "installing: %v", e)
 }
 
-// missingObjects returns the Secrets and ConfigMaps that flags of the manager name and that do not exist. For each
+// missingReferences returns the Secrets and ConfigMaps that flags of the manager name and that do not exist. For each
 // missing object, the result contains a command that creates the object.
-func (in *installer) missingObjects(ctx context.Context, manager *unstructured.Unstructured) []string {
+func (in *installer) missingReferences(ctx context.Context, manager *unstructured.Unstructured) []string {
 	var all []string
 	args, _ := container(manager)["args"].([]any)
 	for _, arg := range args {

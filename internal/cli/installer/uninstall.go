@@ -125,7 +125,7 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 	if found != nil {
 		refs = found.refs
 	} else { // kinds that the cluster does not serve are omitted, because they have no objects
-		if refs, err = in.to.Inventory(ctx, in.set); err != nil && len(refs) == 0 {
+		if refs, err = in.to.DesiredInventory(ctx, in.set); err != nil && len(refs) == 0 {
 			return nil, in.explainApply(err)
 		}
 		refs = withoutKept(refs)

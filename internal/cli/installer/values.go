@@ -102,7 +102,7 @@ func merge(base, over values) values {
 
 // refuseCredentials returns an error if a value is a credential instead of a reference to a Secret.
 func (v values) refuseCredentials() error {
-	found := credentials("", map[string]any(v))
+	found := credentialProblems("", map[string]any(v))
 	if len(found) == 0 {
 		return nil
 	}
@@ -111,8 +111,8 @@ func (v values) refuseCredentials() error {
 		"refer to the variable as $(NAME)", strings.Join(found, ", "))
 }
 
-// credentials returns the paths of the values that are credentials, with the reason for each.
-func credentials(path string, value any) []string {
+// credentialProblems returns the paths of the values that are credentials, with the reason for each.
+func credentialProblems(path string, value any) []string {
 	var all []string
 	switch v := value.(type) {
 	case map[string]any:
@@ -122,11 +122,11 @@ func credentials(path string, value any) []string {
 			return []string{fmt.Sprintf("value %s has a credential (%s)", path, name)}
 		}
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			all = append(all, credentials(strings.TrimPrefix(path+"."+key, "."), v[key])...)
+			all = append(all, credentialProblems(strings.TrimPrefix(path+"."+key, "."), v[key])...)
 		}
 	case []any:
 		for i := range v {
-			all = append(all, credentials(fmt.Sprintf("%s[%d]", path, i), v[i])...)
+			all = append(all, credentialProblems(fmt.Sprintf("%s[%d]", path, i), v[i])...)
 		}
 	case string:
 		flag, literal, isFlag := strings.Cut(v, "=")
@@ -146,7 +146,7 @@ func isCredential(name, value string) bool {
 	if value == "" || strings.HasPrefix(value, "/") || strings.HasPrefix(value, "$(") {
 		return false
 	}
-	return text.IsSecretName(name) || text.IsSecretForm(value) || text.WithoutLogin(value) != value
+	return text.IsSensitiveKey(name) || text.IsSensitiveValue(value) || text.WithoutURLLogins(value) != value
 }
 
 // Actions of a valueChange.
@@ -166,9 +166,9 @@ type valueChange struct {
 	After  string `json:"after,omitempty"`
 }
 
-// changesOf compares the values of two installations, and returns one change for each value, sorted by the path of the
-// value.
-func changesOf(before, after values) []valueChange {
+// compareValues compares the values of two installations, and returns one change for each value, sorted by the path of
+// the value.
+func compareValues(before, after values) []valueChange {
 	old, now := before.flatten(), after.flatten()
 	paths := maps.Clone(old)
 	maps.Copy(paths, now)

@@ -116,7 +116,7 @@ func TestCredentials(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			v := decode(t, c.values)
-			if diff := cmp.Diff(c.want, credentials("", map[string]any(v))); diff != "" {
+			if diff := cmp.Diff(c.want, credentialProblems("", map[string]any(v))); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 			if err := v.refuseCredentials(); (err != nil) != (c.want != nil) {
@@ -139,7 +139,8 @@ func TestDefaultsAreNoCredentials(t *testing.T) {
 }
 
 func TestChangesOf(t *testing.T) {
-	got := changesOf(decode(t, "{a: {b: 1, c: [x]}, d: true, e: {}}"), decode(t, "{a: {b: 2, f: g}, d: true, e: {}}"))
+	got := compareValues(decode(t, "{a: {b: 1, c: [x]}, d: true, e: {}}"), decode(t,
+		"{a: {b: 2, f: g}, d: true, e: {}}"))
 	want := []valueChange{
 		{valueChanged, "a.b", "1", "2"},
 		{valueDropped, "a.c", `["x"]`, ""},
@@ -238,7 +239,8 @@ func TestNote(t *testing.T) {
 		"Recorded": {true, &inventory{values: values{}}, false},
 	}
 	for name, c := range cases {
-		in := &installer{Cluster: &connection.Cluster{Namespace: deploy.Home("")}, exists: c.exists, before: c.before}
+		in := &installer{Cluster: &connection.Cluster{Namespace: deploy.DefaultNamespace("")}, exists: c.exists,
+			before: c.before}
 		if got := in.report().Note != ""; got != c.want {
 			t.Errorf("%s: note %t, want %t", name, got, c.want)
 		}

@@ -123,15 +123,15 @@ type Pods struct {
 	Desired int `json:"desired"`
 }
 
-// Report returns the report. The parameter "changed" is the time of the newest change of a status that klm has read, or
-// zero. The first row of this table whose condition is met decides the state in the report:
+// Report returns the report. The parameter "newestStatusChange" is the time of the newest change of a status that klm
+// has read, or zero. The first row of this table whose condition is met decides the state in the report:
 //
 //	1  the Leases cannot be read                                          Unknown
 //	2  no manager has ever had a Lease here                               Unknown
 //	3  the Lease of the leader or of a replica is valid                   Working
 //	4  a status has changed after the last Lease ended                    Unknown: a manager without Lease works
 //	5  otherwise                                                          NotWorking
-func (o *Observation) Report(changed time.Time) *Report {
+func (o *Observation) Report(newestStatusChange time.Time) *Report {
 	r := &Report{State: Unknown, namespace: o.namespace, now: o.now}
 	if o.problem != "" {
 		r.Message = o.problem
@@ -156,7 +156,7 @@ func (o *Observation) Report(changed time.Time) *Report {
 			"--leader-elect=false, which writes no Lease", o.namespace, v1beta2.LeaderLease)
 	case live:
 		r.State = Working
-	case changed.After(ended.Add(tolerance)):
+	case newestStatusChange.After(ended.Add(tolerance)):
 		r.Message = fmt.Sprintf("the last Lease ended %s ago, but a status has changed since then: a manager with "+
 			"--leader-elect=false, which writes no Lease, may work", r.ageOf(ended))
 	default:
@@ -183,7 +183,7 @@ func (o *Observation) Differs(before *Observation) bool {
 
 // reportLeader sets the fields of the report about the leader, and returns the time at which the Lease of the leader
 // ends. If there is no Lease of a leader, reportLeader returns the zero time.
-func (o *Observation) reportLeader(r *Report) (ended time.Time) {
+func (o *Observation) reportLeader(r *Report) (leaseEnd time.Time) {
 	i := slices.IndexFunc(o.leases, func(l coordinationv1.Lease) bool { return l.Name == v1beta2.LeaderLease })
 	if i < 0 {
 		return time.Time{}
@@ -197,10 +197,10 @@ func (o *Observation) reportLeader(r *Report) (ended time.Time) {
 	return endOf(l)
 }
 
-// reportReplicas sets the fields of the report about the replicas that share the runtimes. The result "ended" is the
-// time at which the last Lease of the replicas ends. The result "live" is true if at least one Lease of a replica is
-// still valid.
-func (o *Observation) reportReplicas(r *Report) (ended time.Time, live bool) {
+// reportReplicas sets the fields of the report about the replicas that share the runtimes. The result "lastLeaseEnd" is
+// the time at which the last Lease of the replicas ends. The result "hasValidLease" is true if at least one Lease of a
+// replica is still valid.
+func (o *Observation) reportReplicas(r *Report) (lastLeaseEnd time.Time, hasValidLease bool) {
 	held := map[string]int{}
 	for i := range o.leases {
 		if l := &o.leases[i]; l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfShard {
@@ -216,21 +216,21 @@ func (o *Observation) reportReplicas(r *Report) (ended time.Time, live bool) {
 		if r.LastRenewal.Before(renewedAt(l)) {
 			r.LastRenewal = renewedAt(l)
 		}
-		if ended.Before(endOf(l)) {
-			ended = endOf(l)
+		if lastLeaseEnd.Before(endOf(l)) {
+			lastLeaseEnd = endOf(l)
 		}
 		if o.now.Before(endOf(l).Add(tolerance)) {
-			live = true
+			hasValidLease = true
 			inUse += held[holderOf(l)]
 			r.Replicas = append(r.Replicas, Replica{podOf(holderOf(l)), l.Labels[v1beta2.LabelVersion],
 				held[holderOf(l)], renewedAt(l)})
 		}
 	}
 	slices.SortFunc(r.Replicas, func(a, b Replica) int { return cmp.Compare(a.Name, b.Name) })
-	if live {
+	if hasValidLease {
 		r.UnheldShards = max(shards-inUse, 0)
 	}
-	return ended, live
+	return lastLeaseEnd, hasValidLease
 }
 
 func holderOf(l *coordinationv1.Lease) string {
@@ -264,10 +264,10 @@ func endOf(l *coordinationv1.Lease) time.Time {
 
 func (r *Report) ageOf(t time.Time) string { return duration.HumanDuration(max(r.now.Sub(t), 0)) }
 
-// AsOf returns a text about the age of the states in a report of klm, such as "as of 4m ago". AsOf returns "" if a
-// manager works, because then the states in the report are up to date. AsOf also returns "" if klm does not know
-// whether a manager works.
-func (r *Report) AsOf() string {
+// StalenessText returns a text about the age of the states in a report of klm, such as "as of 4m ago". StalenessText
+// returns "" if a manager works, because then the states in the report are up to date. StalenessText also returns "" if
+// klm does not know whether a manager works.
+func (r *Report) StalenessText() string {
 	if r == nil || r.State != NotWorking {
 		return ""
 	}
@@ -281,7 +281,7 @@ func (r *Report) Err() error {
 		return nil
 	}
 	return console.Fail(console.ExitNoManager, "no manager works in namespace %s: the states are %s", r.namespace,
-		r.AsOf())
+		r.StalenessText())
 }
 
 // Show writes the report about the manager at the beginning of the output of a command.
@@ -312,7 +312,7 @@ func (r *Report) Texts() (first, more string) {
 			who += " (version " + r.Version + ")"
 		}
 		return fmt.Sprintf("NO MANAGER WORKS in namespace %s: %s last renewed its Lease %s ago; all states are %s",
-			r.namespace, who, r.ageOf(r.LastRenewal), r.AsOf()), r.Message + r.podsText("; ")
+			r.namespace, who, r.ageOf(r.LastRenewal), r.StalenessText()), r.Message + r.podsText("; ")
 	}
 	return "whether a manager works is unknown: " + r.Message + r.podsText("; "), ""
 }

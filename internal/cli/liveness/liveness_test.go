@@ -26,7 +26,7 @@ func lease(name, holder string, before time.Duration, labels map[string]string) 
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kcp-system", Labels: labels},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: new(int32(15)),
-			RenewTime: &metav1.MicroTime{Time: fixture.Ago(before).Time}},
+			RenewTime: &metav1.MicroTime{Time: fixture.BeforeNoon(before).Time}},
 	}
 }
 
@@ -107,7 +107,7 @@ func TestReport(t *testing.T) {
 		"Killed": {
 			reason:  "the Lease was not renewed",
 			objects: []client.Object{leader("pod-1_abc", 4*time.Minute), deployment(0, 1)},
-			changed: fixture.Ago(5 * time.Minute).Time,
+			changed: fixture.BeforeNoon(5 * time.Minute).Time,
 			state:   liveness.NotWorking,
 			asOf:    "as of 4m ago",
 			text: "NO MANAGER WORKS in namespace kcp-system: leader pod-1 (version 0.2.0) last renewed its Lease 4m ago; all " +
@@ -141,7 +141,7 @@ func TestReport(t *testing.T) {
 		"Developer": {
 			reason:  "make run on a cluster whose Deployment was scaled down: a status is newer than the Lease",
 			objects: []client.Object{leader("pod-1_abc", time.Hour)},
-			changed: fixture.Ago(time.Minute).Time,
+			changed: fixture.BeforeNoon(time.Minute).Time,
 			state:   liveness.Unknown,
 			text: "whether a manager works is unknown: the last Lease ended 59m ago, but a status has changed since " +
 				"then: a manager with\n--leader-elect=false, which writes no Lease, may work\n",
@@ -171,8 +171,8 @@ func TestReport(t *testing.T) {
 			r := liveness.Read(t.Context(), control).Report(c.changed)
 			p := &console.Page{Now: fixture.Noon}
 			r.Show(p)
-			if r.State != c.state || !strings.HasPrefix(p.String(), c.text) || r.AsOf() != c.asOf {
-				t.Errorf("%s: %s, %q, %q", c.reason, r.State, r.AsOf(), p)
+			if r.State != c.state || !strings.HasPrefix(p.String(), c.text) || r.StalenessText() != c.asOf {
+				t.Errorf("%s: %s, %q, %q", c.reason, r.State, r.StalenessText(), p)
 			}
 			want := console.ExitOK
 			if c.state == liveness.NotWorking {

@@ -42,14 +42,14 @@ klm module build -o json | jq -r .digest`,
 		"also write a component constructor, for ocm add componentversions, to this file; empty: none")
 	c.Flags().StringVar(&o.source.Commit, "commit", "",
 		"commit of the source code; empty: the commit of the Git repository of FILE")
-	registerRoot(c, &o.source)
+	registerRootFlag(c, &o.source)
 	c.Flags().StringVar(&o.source.Home, "registry", "",
 		"URL of the registry that it will be pushed to, for the descriptor; empty: the first push adds it")
 	return c
 }
 
-// registerRoot adds the flag --root to a command that renders a manifest.
-func registerRoot(c *cobra.Command, s *author.Source) {
+// registerRootFlag adds the flag --root to a command that renders a manifest.
+func registerRootFlag(c *cobra.Command, s *author.Source) {
 	c.Flags().StringVar(&s.Root, "root", "",
 		"directory that a Kustomize directory may refer to; empty: the Git repository of FILE, or the directory of FILE")
 }

@@ -53,13 +53,13 @@ func (c copyReport) Show(p *console.Page) {
 		if v.Was != "" {
 			p.Line("  its descriptor now names the location of %s; its digest was %s before", what, v.Was)
 		}
-		c.showOldNames(p, v)
+		c.showOldImageNames(p, v)
 	}
 }
 
-// showOldNames lists the installed objects that still refer to an image by its original reference, after the image was
-// copied to another registry.
-func (copyReport) showOldNames(p *console.Page, v storage.Copied) {
+// showOldImageNames lists the installed objects that still refer to an image by its original reference, after the image
+// was copied to another registry.
+func (copyReport) showOldImageNames(p *console.Page, v storage.Copied) {
 	for i, old := range v.OldNames {
 		if i == 0 {
 			p.Line("  installed objects use these images by their old names: configure a registry mirror in the " +

@@ -44,7 +44,7 @@ klm module lint --previous registry.example.com/modules//kyma-project.io/module/
 		"PLACE//COMPONENT:VERSION of the version before; component and version may be omitted if there is only one")
 	c.Flags().BoolVar(&all, "all", false,
 		fmt.Sprintf("show all findings; default: the first %d of each level", shownFindings))
-	registerRoot(c, &source)
+	registerRootFlag(c, &source)
 	e.Register(c.Flags())
 	return c
 }

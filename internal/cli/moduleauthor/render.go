@@ -39,7 +39,7 @@ klm module render -o json | jq -r '.images[]'`,
 		})
 	c.ValidArgsFunction = nil // files
 	c.Flags().StringVar(&template, "template", "", "path of a template, as in errors: CHART/templates/FILE")
-	registerRoot(c, &source)
+	registerRootFlag(c, &source)
 	return c
 }
 
@@ -65,7 +65,7 @@ func (r renderReport) Show(p *console.Page) {
 
 // showOutput shows the output of one template.
 func showOutput(ctx context.Context, a *console.App, source author.Source, template string) error {
-	texts, err := author.Outputs(ctx, source)
+	texts, err := author.TemplateOutputs(ctx, source)
 	if err != nil {
 		return ocmaccess.Explain(err)
 	}

@@ -135,17 +135,17 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 	return c
 }
 
-// trustOf returns a trust policy. If the parameter keys is not empty, the policy requires a signature by one of these
-// keys. If the parameter policy is the path of a file, the policy is read from this file. If neither keys nor a policy
-// file are given, the result is nil.
-func trustOf(a *console.App, keys []string, policy string) (*trust.Policy, error) {
+// trustOf returns a trust policy. If the parameter keyFiles is not empty, the policy requires a signature by one of
+// these keys. If the parameter policyFile is the path of a file, the policy is read from this file. If neither keys nor
+// a policy file are given, the result is nil.
+func trustOf(a *console.App, keyFiles []string, policyFile string) (*trust.Policy, error) {
 	switch {
-	case len(keys) == 0 && policy == "":
+	case len(keyFiles) == 0 && policyFile == "":
 		return nil, nil
-	case len(keys) > 0 && policy != "":
+	case len(keyFiles) > 0 && policyFile != "":
 		return nil, console.Fail(console.ExitUsage, "--key and --trust-policy exclude each other")
-	case policy != "":
-		text, err := a.ReadInput("--trust-policy", policy)
+	case policyFile != "":
+		text, err := a.ReadInput("--trust-policy", policyFile)
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +156,7 @@ func trustOf(a *console.App, keys []string, policy string) (*trust.Policy, error
 		return t, nil
 	}
 	named, names := map[string]string{}, []string{}
-	for i, file := range keys {
+	for i, file := range keyFiles {
 		text, err := a.ReadInput("--key", file)
 		if err != nil {
 			return nil, err

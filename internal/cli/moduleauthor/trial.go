@@ -57,7 +57,7 @@ klm module test --kubeconfig kind.yaml`,
 		"REPOSITORY=PROGRAM: run pods with this image as a local program; may be repeated")
 	c.Flags().StringVar(&o.playground, "playground", "",
 		"path of the program playground; empty: beside klm, or on the $PATH")
-	registerRoot(c, &o.source)
+	registerRootFlag(c, &o.source)
 	c.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "timeout of each step")
 	e.Register(c.Flags())
 	return c
@@ -115,7 +115,7 @@ func testModule(ctx context.Context, a *console.App, o testOptions) (err error) 
 		return console.Fail(console.ExitUsage,
 			"--image is for the cluster that is started here: leave out --kubeconfig and --context, or --image")
 	default:
-		if t.Config, err = testCluster(ctx, a); err != nil {
+		if t.Config, err = testClusterConfig(ctx, a); err != nil {
 			return err
 		}
 	}
@@ -129,9 +129,9 @@ func testModule(ctx context.Context, a *console.App, o testOptions) (err error) 
 	return a.Print(testReport{m.Name, m.Version, steps})
 }
 
-// testCluster returns the client configuration of the cluster in the kubeconfig. The cluster must be neither a control
-// plane nor a runtime.
-func testCluster(ctx context.Context, a *console.App) (*rest.Config, error) {
+// testClusterConfig returns the client configuration of the cluster in the kubeconfig. The cluster must be neither a
+// control plane nor a runtime.
+func testClusterConfig(ctx context.Context, a *console.App) (*rest.Config, error) {
 	c, err := connection.Open(a)
 	if err != nil {
 		return nil, err
@@ -214,8 +214,8 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 // imageFlags converts one flag --image of klm module test into flags of the program playground, which runs the test
 // cluster. The program playground needs complete names of image repositories. Therefore imageFlags returns one flag for
 // each image repository that the tested versions use and that matches the name in --image.
-func imageFlags(image string, t *trial.Trial) []string {
-	repository, program, _ := strings.Cut(image, "=")
+func imageFlags(repositoryAndProgram string, t *trial.Trial) []string {
+	repository, program, _ := strings.Cut(repositoryAndProgram, "=")
 	names := map[string]bool{repository: true}
 	for _, m := range []*author.Module{t.Module, t.Previous} {
 		for _, used := range imagesOf(m) {

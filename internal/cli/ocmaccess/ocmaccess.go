@@ -43,7 +43,7 @@ func (e *Flags) Access(a *console.App) (storage.Access, error) {
 		return storage.Access{}, console.Fail(console.ExitUsage,
 			"--username and --password-file must be given together")
 	}
-	password, err := readSecret(a, e.passwordFile)
+	password, err := readPassword(a, e.passwordFile)
 	if err != nil {
 		return storage.Access{}, err
 	}
@@ -51,8 +51,8 @@ func (e *Flags) Access(a *console.App) (storage.Access, error) {
 		authn.AuthConfig{Username: e.username, Password: string(password)})}}, nil
 }
 
-// readSecret reads a password from a file and removes line breaks at its end.
-func readSecret(a *console.App, file string) ([]byte, error) {
+// readPassword reads a password from a file and removes line breaks at its end.
+func readPassword(a *console.App, file string) ([]byte, error) {
 	data, err := a.ReadInput("--password-file", file)
 	return bytes.TrimRight(data, "\r\n"), err
 }

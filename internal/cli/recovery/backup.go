@@ -59,7 +59,7 @@ func backup(ctx context.Context, a *console.App, c *connection.Cluster, file str
 			return console.Fail(console.ExitUsage, "the backup has credentials, and is not written to a terminal: "+
 				"name a file, or redirect the output")
 		}
-		if err := write(ctx, a, c, a.Out, report.Objects); err != nil {
+		if err := writeBackup(ctx, a, c, a.Out, report.Objects); err != nil {
 			return err
 		}
 		p := a.Page()
@@ -71,7 +71,7 @@ func backup(ctx context.Context, a *console.App, c *connection.Cluster, file str
 	if err != nil {
 		return err
 	}
-	err = write(ctx, a, c, out, report.Objects)
+	err = writeBackup(ctx, a, c, out, report.Objects)
 	if err == nil {
 		err = out.Sync()
 	}
@@ -111,8 +111,9 @@ func createFile(file string, force bool) (out *os.File, commit func() error, err
 	return out, func() error { return nil }, nil
 }
 
-// write writes the backup and counts its objects by kind.
-func write(ctx context.Context, a *console.App, c *connection.Cluster, to io.Writer, counts map[string]int) error {
+// writeBackup writes the backup and counts its objects by kind.
+func writeBackup(ctx context.Context, a *console.App, c *connection.Cluster, to io.Writer,
+	counts map[string]int) error {
 	out := bufio.NewWriter(to)
 	fmt.Fprintf(out, "# klm backup of %s, namespace %s, by klm %s at %s.\n"+
 		"# It holds the credentials of all runtimes. Restore it with klm restore, see docs/guide/recovery.md.\n",
@@ -123,7 +124,7 @@ func write(ctx context.Context, a *console.App, c *connection.Cluster, to io.Wri
 			continue // Watchers may be missing, and kinds that are newer than the manager
 		}
 		err := list(ctx, c, kind, func(o *unstructured.Unstructured) error {
-			if !isSaved(o) {
+			if !belongsInBackup(o) {
 				return nil
 			}
 			data, err := encode(o)
@@ -187,20 +188,20 @@ type backupReport struct {
 func (r backupReport) Names() []string { return []string{r.File} }
 
 func (r backupReport) Show(p *console.Page) {
-	p.Line("%s has %s of namespace %s.", fileName(r.File), countKinds(r.Objects), r.Namespace)
+	p.Line("%s has %s of namespace %s.", fileText(r.File), countsText(r.Objects), r.Namespace)
 	p.Line("It holds the credentials of all runtimes: keep it as safe as the control plane.")
 }
 
-// fileName returns the name of the backup file in the form in which messages contain it.
-func fileName(file string) string {
+// fileText returns the name of the backup file in the form in which messages contain it.
+func fileText(file string) string {
 	if file == "-" {
 		return "the output"
 	}
 	return file
 }
 
-// countKinds returns the numbers of objects by kind, in the order of the file.
-func countKinds(counts map[string]int) string {
+// countsText returns the numbers of objects by kind, in the order of the file.
+func countsText(counts map[string]int) string {
 	var parts []string
 	for _, kind := range kinds {
 		if n := counts[kind.Kind]; n > 0 {

@@ -30,7 +30,7 @@ func controlPlane() []client.Object {
 		fixture.Condition(v1beta2.ConditionReady, "True", "Ready", "kyma is ready"))
 	kyma.UID, kyma.ManagedFields = "old", []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	leaving := kyma.DeepCopy()
-	leaving.Name, leaving.DeletionTimestamp = "runtime-b", new(fixture.Ago(time.Hour))
+	leaving.Name, leaving.DeletionTimestamp = "runtime-b", new(fixture.BeforeNoon(time.Hour))
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace, manifest.Generation, manifest.Status.ObservedGeneration = "kcp-system", 7, 6
 	manifest.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(kyma,

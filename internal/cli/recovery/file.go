@@ -46,9 +46,9 @@ const (
 	documentLimit = 8 << 20
 )
 
-// isSaved reports whether an object is saved in a backup. Objects that the cluster or another tool creates again are
-// not saved.
-func isSaved(o *unstructured.Unstructured) bool {
+// belongsInBackup reports whether an object is saved in a backup. Objects that the cluster or another tool creates
+// again are not saved.
+func belongsInBackup(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
 	case "Secret":
 		kind, _, _ := unstructured.NestedString(o.Object, "type")
@@ -61,10 +61,10 @@ func isSaved(o *unstructured.Unstructured) bool {
 	return true
 }
 
-// withoutClusterFields returns a copy of an object that can be created in another cluster. The metadata of the copy has
-// only the fields that users and controllers set. withoutClusterFields sets the field observedGeneration in the status
-// to 1, because a new object has the generation 1.
-func withoutClusterFields(o *unstructured.Unstructured) *unstructured.Unstructured {
+// restorableCopy returns a copy of an object that can be created in another cluster. The metadata of the copy has only
+// the fields that users and controllers set. restorableCopy sets the field observedGeneration in the status to 1,
+// because a new object has the generation 1.
+func restorableCopy(o *unstructured.Unstructured) *unstructured.Unstructured {
 	fields := maps.Clone(o.Object)
 	all, _ := o.Object["metadata"].(map[string]any)
 	meta := map[string]any{}
@@ -73,7 +73,7 @@ func withoutClusterFields(o *unstructured.Unstructured) *unstructured.Unstructur
 			meta[key] = value
 		}
 	}
-	if kept := finalizersOf(o); len(kept) > 0 {
+	if kept := restorableFinalizers(o); len(kept) > 0 {
 		meta["finalizers"] = kept
 	}
 	fields["metadata"] = meta
@@ -94,20 +94,20 @@ func withoutClusterFields(o *unstructured.Unstructured) *unstructured.Unstructur
 		}
 	}
 	if status, ok := out.Object["status"].(map[string]any); ok {
-		renewGeneration(status, o.GetGeneration())
+		resetObservedGeneration(status, o.GetGeneration())
 		conditions, _ := status["conditions"].([]any)
 		for _, c := range conditions {
 			if c, ok := c.(map[string]any); ok {
-				renewGeneration(c, o.GetGeneration())
+				resetObservedGeneration(c, o.GetGeneration())
 			}
 		}
 	}
 	return out
 }
 
-// finalizersOf returns the finalizers of an object. finalizersOf leaves out the finalizers that a request for the
-// deletion has set.
-func finalizersOf(o *unstructured.Unstructured) []any {
+// restorableFinalizers returns the finalizers of an object. restorableFinalizers leaves out the finalizers that a
+// request for the deletion has set.
+func restorableFinalizers(o *unstructured.Unstructured) []any {
 	var kept []any
 	for _, f := range o.GetFinalizers() {
 		if f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents {
@@ -117,13 +117,13 @@ func finalizersOf(o *unstructured.Unstructured) []any {
 	return kept
 }
 
-// renewGeneration prepares the field observedGeneration for a new object, whose generation is 1. If observedGeneration
-// equals the generation of the saved object, renewGeneration sets observedGeneration to 1. If they differ, the saved
-// status is outdated, and renewGeneration removes observedGeneration.
-func renewGeneration(fields map[string]any, generation int64) {
+// resetObservedGeneration prepares the field observedGeneration for a new object, whose generation is 1. If
+// observedGeneration equals the generation of the saved object, resetObservedGeneration sets observedGeneration to 1.
+// If they differ, the saved status is outdated, and resetObservedGeneration removes observedGeneration.
+func resetObservedGeneration(fields map[string]any, savedGeneration int64) {
 	switch observed, ok := fields["observedGeneration"].(int64); {
 	case !ok:
-	case observed == generation:
+	case observed == savedGeneration:
 		fields["observedGeneration"] = int64(1)
 	default:
 		delete(fields, "observedGeneration")
@@ -132,7 +132,7 @@ func renewGeneration(fields map[string]any, generation int64) {
 
 // encode returns the YAML document of an object, with the separator before the document.
 func encode(o *unstructured.Unstructured) ([]byte, error) {
-	data, err := yaml.Marshal(withoutClusterFields(o).Object)
+	data, err := yaml.Marshal(restorableCopy(o).Object)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s: %w", nameOf(o), err)
 	}

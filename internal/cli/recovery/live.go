@@ -15,8 +15,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// refuseLive returns an error while a manager works in the namespace, which means: while one of its Leases is valid.
-func refuseLive(ctx context.Context, a *console.App, c *connection.Cluster) error {
+// refuseLiveManager returns an error while a manager works in the namespace, which means: while one of its Leases is
+// valid.
+func refuseLiveManager(ctx context.Context, a *console.App, c *connection.Cluster) error {
 	page := &unstructured.UnstructuredList{}
 	page.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("LeaseList"))
 	if err := c.List(ctx, page, client.InNamespace(c.Namespace)); err != nil {

@@ -67,7 +67,7 @@ func decide(d document, live *unstructured.Unstructured, hasKyma, isReplacing bo
 // sameContent reports whether an object of the backup and an object of the cluster are equal, without their status.
 func sameContent(saved, live *unstructured.Unstructured) bool {
 	without := func(o *unstructured.Unstructured) map[string]any {
-		out := withoutClusterFields(o).Object
+		out := restorableCopy(o).Object
 		delete(out, "status")
 		return out
 	}

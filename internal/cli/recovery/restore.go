@@ -76,7 +76,7 @@ func restore(ctx context.Context, a *console.App, o restoreOptions) error {
 		return err
 	}
 	c.Namespace = namespace
-	if err := refuseLive(ctx, a, c); err != nil {
+	if err := refuseLiveManager(ctx, a, c); err != nil {
 		return err
 	}
 	p, s, err := newPlan(ctx, c, f, namespace, o.replace)
@@ -95,7 +95,7 @@ func restore(ctx context.Context, a *console.App, o restoreOptions) error {
 			return err
 		}
 	}
-	if err := refuseLive(ctx, a, c); err != nil { // the user may have taken time to answer
+	if err := refuseLiveManager(ctx, a, c); err != nil { // the user may have taken time to answer
 		return err
 	}
 	w := &writer{survey: s, options: o, uids: map[string]types.UID{}}
@@ -143,7 +143,7 @@ func (w *writer) run(ctx context.Context, f *os.File) error {
 			group, groupCtx = newGroup(ctx)
 		}
 		current := groupCtx
-		group.Go(func() error { return w.write(current, d) })
+		group.Go(func() error { return w.restoreObject(current, d) })
 		return groupCtx.Err()
 	})
 	if failed := group.Wait(); failed != nil {
@@ -158,9 +158,9 @@ func newGroup(ctx context.Context) (*errgroup.Group, context.Context) {
 	return group, ctx
 }
 
-// write restores one object and its status. If an object was being deleted at the time of the backup, write deletes it
-// again after it was restored.
-func (w *writer) write(ctx context.Context, d document) error {
+// restoreObject restores one object and its status. If an object was being deleted at the time of the backup,
+// restoreObject deletes it again after it was restored.
+func (w *writer) restoreObject(ctx context.Context, d document) error {
 	act, live, err := w.decide(ctx, d, w.options.replace)
 	if err != nil {
 		return err

@@ -43,9 +43,9 @@ const (
 )
 
 // OfRuntime counts the objects that the removal of all modules of a runtime deletes. The parameter manifests contains
-// all Manifests of the runtime. If the runtime cannot be reached, the parameter runtime is nil, and the parameter why
-// is the reason.
-func OfRuntime(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest) *Found {
+// all Manifests of the runtime. If the runtime cannot be reached, the parameter runtime is nil, and the parameter
+// unreachable is the reason.
+func OfRuntime(ctx context.Context, runtime *apply.Cluster, unreachable error, manifests []v1beta2.Manifest) *Found {
 	f := &Found{}
 	var inventory []apply.Ref
 	for i := range manifests {
@@ -58,7 +58,7 @@ func OfRuntime(ctx context.Context, runtime *apply.Cluster, why error, manifests
 	for _, r := range inventory {
 		f.add(r, r.Adopted)
 	}
-	f.findUsers(ctx, runtime, why, manifests, inventory)
+	f.findUserResources(ctx, runtime, unreachable, manifests, inventory)
 	return f
 }
 
@@ -75,14 +75,15 @@ func OfManifest(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest
 	for _, r := range inventoryOf(m) {
 		f.add(r, r.Adopted || r.Shared || slices.ContainsFunc(others, r.SameObject))
 	}
-	f.findUsers(ctx, runtime, nil, manifests, inventoryOf(m), *m)
+	f.findUserResources(ctx, runtime, nil, manifests, inventoryOf(m), *m)
 	return f
 }
 
-// OfModule counts the objects that the removal of a module deletes. The parameter k is the Kyma in the runtime.
-func OfModule(ctx context.Context, runtime *apply.Cluster, k *v1beta2.Kyma, module string) *Found {
+// OfModule counts the objects that the removal of a module deletes. The parameter remoteKyma is the Kyma in the
+// runtime.
+func OfModule(ctx context.Context, runtime *apply.Cluster, remoteKyma *v1beta2.Kyma, module string) *Found {
 	f := &Found{}
-	manifests, of := manifestsOf(k, module)
+	manifests, of := deriveManifests(remoteKyma, module)
 	if of == nil {
 		f.Unknown = "the Kyma names no component of the module, or no control plane, so nothing is installed yet"
 		f.UsersUnknown = f.Unknown
@@ -99,7 +100,7 @@ func OfModule(ctx context.Context, runtime *apply.Cluster, k *v1beta2.Kyma, modu
 	var inventory []apply.Ref
 	for i := range all.Items {
 		o := &all.Items[i]
-		if o.Annotation(v1beta2.AnnotationOwnedBy) != of.Namespace+"/"+of.Name || isDefault(of, o.Ref) {
+		if o.Annotation(v1beta2.AnnotationOwnedBy) != of.Namespace+"/"+of.Name || isDefaultCustomResource(of, o.Ref) {
 			continue
 		}
 		inventory = append(inventory, o.Ref)
@@ -122,27 +123,28 @@ func OfModule(ctx context.Context, runtime *apply.Cluster, k *v1beta2.Kyma, modu
 		f.UsersUnknown = "your user may not list CustomResourceDefinition.apiextensions.k8s.io"
 		return f
 	}
-	f.findUsers(ctx, runtime, nil, manifests, inventory, *of)
+	f.findUserResources(ctx, runtime, nil, manifests, inventory, *of)
 	return f
 }
 
 // add counts one object of a module as an object that is deleted or as an object that stays. Some namespaces are never
 // deleted: these namespaces count as objects that stay.
 func (f *Found) add(r apply.Ref, stays bool) {
-	if stays || r.Keep || apply.IsProtected(r) {
+	if stays || r.Keep || apply.IsProtectedNamespace(r) {
 		f.Staying++
 	} else {
 		f.Deleted = append(f.Deleted, r)
 	}
 }
 
-// findUsers finds custom resources of users: custom resources of the CRDs that would be deleted, and custom resources
-// of the same kinds as the default custom resources of the modules. If the list of modules is empty, findUsers uses all
-// Manifests.
-func (f *Found) findUsers(ctx context.Context, runtime *apply.Cluster, why error, manifests []v1beta2.Manifest,
+// findUserResources finds custom resources of users: custom resources of the CRDs that would be deleted, and custom
+// resources of the same kinds as the default custom resources of the modules. If the list of modules is empty,
+// findUserResources uses all Manifests.
+func (f *Found) findUserResources(ctx context.Context, runtime *apply.Cluster, unreachable error,
+	manifests []v1beta2.Manifest,
 	inventory []apply.Ref, modules ...v1beta2.Manifest) {
-	if why != nil {
-		f.UsersUnknown = explain(why)
+	if unreachable != nil {
+		f.UsersUnknown = explain(unreachable)
 		return
 	}
 	if modules == nil {
@@ -158,12 +160,12 @@ func (f *Found) findUsers(ctx context.Context, runtime *apply.Cluster, why error
 		if q.Manifest = &modules[i]; modules[i].IsUnmanaged() {
 			continue
 		}
-		if q.CRDs, err = customresource.WithDefaultKind(ctx, runtime, q.Manifest, q.CRDs); err != nil {
+		if q.CRDs, err = customresource.WithDefaultResourceCRD(ctx, runtime, q.Manifest, q.CRDs); err != nil {
 			f.UsersUnknown = explain(err)
 			return
 		}
 	}
-	if f.Users, err = customresource.Find(ctx, q); err != nil {
+	if f.Users, err = customresource.FindOfUsers(ctx, q); err != nil {
 		f.UsersUnknown = explain(err)
 	}
 }
@@ -178,14 +180,14 @@ func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 	return all
 }
 
-// manifestsOf returns the Manifests of all modules of a runtime, with only those fields that follow from the Kyma in
-// the runtime. The second result, of, is the Manifest of the module with the given name, or nil if this Manifest is not
-// known. The names of the Manifests are derived from the name of the Kyma in the control plane and the names of the
+// deriveManifests returns the Manifests of all modules of a runtime, with only those fields that follow from the Kyma
+// in the runtime. The second result, of, is the Manifest of the module with the given name, or nil if this Manifest is
+// not known. The names of the Manifests are derived from the name of the Kyma in the control plane and the names of the
 // components.
-func manifestsOf(k *v1beta2.Kyma, module string) (all []v1beta2.Manifest, of *v1beta2.Manifest) {
-	namespace, kyma, known := strings.Cut(k.Annotations[v1beta2.AnnotationOwnedBy], "/")
-	for i := range k.Status.Modules {
-		e := &k.Status.Modules[i]
+func deriveManifests(remoteKyma *v1beta2.Kyma, module string) (all []v1beta2.Manifest, ofModule *v1beta2.Manifest) {
+	namespace, kyma, known := strings.Cut(remoteKyma.Annotations[v1beta2.AnnotationOwnedBy], "/")
+	for i := range remoteKyma.Status.Modules {
+		e := &remoteKyma.Status.Modules[i]
 		component := cmp.Or(e.OCMComponentName, e.FQDN)
 		if !known || component == "" {
 			continue
@@ -201,14 +203,14 @@ func manifestsOf(k *v1beta2.Kyma, module string) (all []v1beta2.Manifest, of *v1
 		}
 		all = append(all, m)
 		if e.Name == module {
-			of = &m
+			ofModule = &m
 		}
 	}
-	return all, of
+	return all, ofModule
 }
 
-// isDefault reports whether an object is the default custom resource of a module.
-func isDefault(m *v1beta2.Manifest, ref apply.Ref) bool {
+// isDefaultCustomResource reports whether an object is the default custom resource of a module.
+func isDefaultCustomResource(m *v1beta2.Manifest, ref apply.Ref) bool {
 	cr := m.Spec.Resource
 	return cr != nil && ref.Group == cr.GroupVersionKind().Group && ref.Kind == cr.GetKind() &&
 		ref.Name == cr.GetName() && (ref.Namespace == "" || ref.Namespace == cmp.Or(cr.GetNamespace(), "default"))
@@ -236,9 +238,9 @@ func firstThree(kinds []schema.GroupKind) string {
 }
 
 // Show writes the objects that will be deleted, and what will happen to the custom resources that users have created.
-// The parameter consent is true if the custom resources of users may be deleted. The parameter how is a text about how
-// to allow the deletion, for the case that the deletion is not allowed.
-func (f *Found) Show(p *console.Page, consent bool, how string) {
+// The parameter mayDeleteUserResources is true if the custom resources of users may be deleted. The parameter
+// howToAllow is a text about how to allow the deletion, for the case that the deletion is not allowed.
+func (f *Found) Show(p *console.Page, mayDeleteUserResources bool, howToAllow string) {
 	switch {
 	case f.Unknown != "":
 		p.Wrap("  ", "The number of objects that are deleted is not known: "+f.Unknown+".")
@@ -253,7 +255,7 @@ func (f *Found) Show(p *console.Page, consent bool, how string) {
 		p.Wrap("  ", fmt.Sprintf("%d %s: created before the module, part of another module too, or marked to be kept.",
 			f.Staying, stay))
 	}
-	p.Wrap("  ", f.customResourcesText(consent, how))
+	p.Wrap("  ", f.customResourcesText(mayDeleteUserResources, howToAllow))
 }
 
 // objectsText returns a text with the numbers of objects, kinds and namespaces that are deleted.
@@ -293,21 +295,21 @@ func (f *Found) objectsText() string {
 }
 
 // customResourcesText returns a text about what the removal does with the custom resources that users have created.
-func (f *Found) customResourcesText(consent bool, how string) string {
+func (f *Found) customResourcesText(mayDeleteUserResources bool, howToAllow string) string {
 	switch n := f.Users.Count(); {
-	case f.UsersUnknown != "" && consent:
+	case f.UsersUnknown != "" && mayDeleteUserResources:
 		return "Custom resources of users are deleted first, and this cannot be undone; their number is not known: " +
 			f.UsersUnknown + "."
 	case f.UsersUnknown != "":
 		return "Custom resources of users block the removal; their number is not known: " + f.UsersUnknown + "; " +
-			how + "."
+			howToAllow + "."
 	case n == 0:
 		return "There are no custom resources of users."
-	case consent:
+	case mayDeleteUserResources:
 		return console.Count(n, "custom resource") + " of users will be deleted first, and this cannot be undone: " +
 			f.Users.String() + "."
 	default:
 		return "The removal waits for the deletion of " + console.Count(n, "custom resource") + " of users: " +
-			f.Users.String() + "; " + how + "."
+			f.Users.String() + "; " + howToAllow + "."
 	}
 }

@@ -33,13 +33,13 @@ type change struct {
 }
 
 func pauseCommand(a *console.App) *cobra.Command {
-	return newVerb(a, "pause ROLLOUT", "let no further runtime begin",
+	return newChangeCommand(a, "pause ROLLOUT", "let no further runtime begin",
 		"Runtimes that have begun finish. klm rollout resume lets the rollout go on.", `
 klm rollout pause sample-regular-r3 --reason="looking at an alert"`,
-		pause)
+		preparePause)
 }
 
-func pause(_ context.Context, _ *connection.Cluster, r *v1beta2.ModuleRollout, o *change) error {
+func preparePause(_ context.Context, _ *connection.Cluster, r *v1beta2.ModuleRollout, o *change) error {
 	if r.Spec.State == v1beta2.RolloutPaused {
 		return console.Fail(console.ExitFailed, "rollout %s is paused already", r.Name)
 	}
@@ -49,14 +49,14 @@ func pause(_ context.Context, _ *connection.Cluster, r *v1beta2.ModuleRollout, o
 }
 
 func resumeCommand(a *console.App) *cobra.Command {
-	return newVerb(a, "resume ROLLOUT", "let a paused, halted or held rollout go on",
+	return newChangeCommand(a, "resume ROLLOUT", "let a paused, halted or held rollout go on",
 		"A rollout that was halted or held by failures needs --reason. The failures so far are acknowledged, and only "+
 			"further ones count.", `
 klm rollout resume sample-regular-r3 --reason="the three failures are a known disk problem"`,
-		resume)
+		prepareResume)
 }
 
-func resume(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollout, o *change) error {
+func prepareResume(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollout, o *change) error {
 	isStopped := r.Status.Phase == v1beta2.RolloutHalted
 	for _, b := range r.Status.Blockers { // a resumption removes no other blocker
 		isStopped = isStopped || rollout.EndsByResumption(b.Code)
@@ -91,14 +91,14 @@ func resume(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollout
 }
 
 func abortCommand(a *console.App) *cobra.Command {
-	return newVerb(a, "abort ROLLOUT", "end a rollout before it is completed",
+	return newChangeCommand(a, "abort ROLLOUT", "end a rollout before it is completed",
 		"Nobody begins any more. Runtimes that have begun finish, and keep the new version. An aborted rollout cannot go "+
 			"on: move the channel again, or set it back with klm channel set.", `
 klm rollout abort sample-regular-r3 --reason="2.0.0 loses data"`,
-		abort)
+		prepareAbort)
 }
 
-func abort(_ context.Context, _ *connection.Cluster, r *v1beta2.ModuleRollout, o *change) error {
+func prepareAbort(_ context.Context, _ *connection.Cluster, r *v1beta2.ModuleRollout, o *change) error {
 	r.Spec.State, r.Spec.Reason = v1beta2.RolloutAborted, o.reason
 	n := r.Status.Runtimes.Proven + r.Status.Runtimes.Failed + r.Status.Runtimes.Updating +
 		r.Status.Runtimes.Excused
@@ -109,14 +109,14 @@ func abort(_ context.Context, _ *connection.Cluster, r *v1beta2.ModuleRollout, o
 }
 
 func approveCommand(a *console.App) *cobra.Command {
-	return newVerb(a, "approve ROLLOUT", "approve the gates of a stage",
+	return newChangeCommand(a, "approve ROLLOUT", "approve the gates of a stage",
 		"The approval has your name, as the API server knows it, and the digest of the plan. It does not count for "+
 			"another stage or another plan.", `
 klm rollout approve sample-regular-r3 --stage=canary`,
-		approve)
+		prepareApproval)
 }
 
-func approve(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollout, o *change) error {
+func prepareApproval(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollout, o *change) error {
 	i := slices.IndexFunc(r.Spec.Stages, func(s v1beta2.ModuleRolloutStage) bool { return s.Name == o.stage })
 	switch current := r.Status.Stage.Name; {
 	case o.stage == "":
@@ -157,7 +157,8 @@ func approve(ctx context.Context, c *connection.Cluster, r *v1beta2.ModuleRollou
 type applier func(context.Context, *connection.Cluster, *v1beta2.ModuleRollout, *change) error
 
 // appliers maps each verb to the function that makes the change.
-var appliers = map[string]applier{"pause": pause, "resume": resume, "abort": abort, "approve": approve}
+var appliers = map[string]applier{"pause": preparePause, "resume": prepareResume, "abort": prepareAbort,
+	"approve": prepareApproval}
 
 // Act changes a rollout for the dashboard. Act does the same as the command klm rollout with the given verb and --yes,
 // and returns a text about the effect. The caller must have asked the user for confirmation.
@@ -168,15 +169,15 @@ func Act(ctx context.Context, c *connection.Cluster, verb, name, stage, reason s
 		return "", console.Fail(console.ExitUsage, "there is no action %q", verb)
 	}
 	o := &change{stage: stage, reason: reason, now: now}
-	err = o.try(ctx, c, name, apply, func(before, after *v1beta2.ModuleRollout) error {
+	err = o.retryOnConflict(ctx, c, name, apply, func(before, after *v1beta2.ModuleRollout) error {
 		return o.patch(ctx, c, before, after)
 	})
 	return o.effect, err
 }
 
-// try reads a rollout, checks whether the change makes sense, and writes the changed rollout. If another client changes
-// the rollout at the same time, try reads the rollout again and repeats the check.
-func (o *change) try(ctx context.Context, c *connection.Cluster, name string, apply applier,
+// retryOnConflict reads a rollout, checks whether the change makes sense, and writes the changed rollout. If another
+// client changes the rollout at the same time, retryOnConflict reads the rollout again and repeats the check.
+func (o *change) retryOnConflict(ctx context.Context, c *connection.Cluster, name string, apply applier,
 	write func(before, after *v1beta2.ModuleRollout) error) error {
 	const maxTries = 5 // the manager writes the status every few seconds
 	for try := 1; ; try++ {
@@ -203,9 +204,9 @@ func (o *change) try(ctx context.Context, c *connection.Cluster, name string, ap
 	}
 }
 
-// newVerb returns a command that changes the spec of one rollout. The function apply changes the copy of the rollout
-// that it gets.
-func newVerb(a *console.App, use, short, long, example string,
+// newChangeCommand returns a command that changes the spec of one rollout. The function apply changes the copy of the
+// rollout that it gets.
+func newChangeCommand(a *console.App, use, short, long, example string,
 	apply applier) *cobra.Command {
 	o := &change{}
 	c := a.Command(use, short, long, example, console.Arguments("ROLLOUT"), func(cmd *cobra.Command,
@@ -215,8 +216,8 @@ func newVerb(a *console.App, use, short, long, example string,
 			return err
 		}
 		o.now = a.Now()
-		return o.try(cmd.Context(), c, args[0], apply, func(before, after *v1beta2.ModuleRollout) error {
-			return o.write(cmd.Context(), a, c, before, after)
+		return o.retryOnConflict(cmd.Context(), c, args[0], apply, func(before, after *v1beta2.ModuleRollout) error {
+			return o.confirmAndPatch(cmd.Context(), a, c, before, after)
 		})
 	})
 	c.ValidArgsFunction = console.CompleteArguments(connection.RolloutNames(a, isActive))
@@ -229,9 +230,9 @@ func newVerb(a *console.App, use, short, long, example string,
 	return c
 }
 
-// write asks the user for confirmation, and then writes the change of a rollout. write fails if another client has
-// changed the rollout since klm has read it.
-func (o *change) write(ctx context.Context, a *console.App, c *connection.Cluster,
+// confirmAndPatch asks the user for confirmation, and then writes the change of a rollout. confirmAndPatch fails if
+// another client has changed the rollout since klm has read it.
+func (o *change) confirmAndPatch(ctx context.Context, a *console.App, c *connection.Cluster,
 	before, after *v1beta2.ModuleRollout) error {
 	outcome := console.Outcome{Object: "modulerollout/" + after.Name, Result: o.effect}
 	if o.dryRun {

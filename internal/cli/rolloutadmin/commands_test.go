@@ -22,7 +22,7 @@ func rolloutIn(phase v1beta2.RolloutPhase) *v1beta2.ModuleRollout {
 	return &v1beta2.ModuleRollout{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: v1beta2.KindModuleRollout},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "sample-regular-r2",
-			CreationTimestamp: fixture.Ago(time.Hour)},
+			CreationTimestamp: fixture.BeforeNoon(time.Hour)},
 		Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: "regular", From: "1.0.0", To: "2.0.0", Revision: 2,
 			Lineage: "x", Policy: "standard", State: v1beta2.RolloutRunning,
 			Stages: []v1beta2.ModuleRolloutStage{stage("own"), stage("canary", gate), stage("rest")}},

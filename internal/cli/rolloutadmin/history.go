@@ -36,7 +36,7 @@ klm rollout history sample --state Aborted -o json`,
 				channel = args[1]
 			}
 			changes := func() <-chan struct{} { return c.CatalogChanges(ctx) }
-			return console.List(ctx, a, &l, changes, func() (moveList, error) {
+			return console.PrintListing(ctx, a, &l, changes, func() (moveList, error) {
 				r := &v1beta2.ModuleReleaseMeta{}
 				err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: args[0]}, r)
 				if apierrors.IsNotFound(err) {

@@ -33,7 +33,7 @@ klm rollout list --state Halted,Held -o name`,
 				return err
 			}
 			changes := func() <-chan struct{} { return c.RolloutChanges(cmd.Context(), "") }
-			return console.List(cmd.Context(), a, &l, changes, func() (rolloutList, error) {
+			return console.PrintListing(cmd.Context(), a, &l, changes, func() (rolloutList, error) {
 				rollouts, err := c.Rollouts(cmd.Context(), selector)
 				return listRollouts(rollouts), err
 			}, func(r *rolloutRow) bool { return r.isAccepted(&l) })

@@ -26,7 +26,7 @@ func promotionsCommand(a *console.App) *cobra.Command {
 klm promotions list
 klm promotions hold sample regular --reason="audit until Monday"
 klm promotions release sample regular`,
-		listPromotionsCommand(a), holdCommand(a), releaseCommand(a))
+		listPromotionsCommand(a), holdPromotionsCommand(a), releasePromotionsCommand(a))
 }
 
 func listPromotionsCommand(a *console.App) *cobra.Command {
@@ -44,7 +44,7 @@ klm promotions list --state Proposed -o name`,
 				return err
 			}
 			changes := func() <-chan struct{} { return c.CatalogChanges(cmd.Context()) }
-			return console.List(cmd.Context(), a, &l, changes, func() (promotionList, error) {
+			return console.PrintListing(cmd.Context(), a, &l, changes, func() (promotionList, error) {
 				return readPromotions(cmd.Context(), a, c)
 			}, func(r *promotionRow) bool {
 				return l.Accepts(console.FilterModule, r.Module) && l.Accepts(console.FilterChannel, r.To, r.From) &&
@@ -100,7 +100,7 @@ func readPromotions(ctx context.Context, a *console.App, c *connection.Cluster) 
 				all = append(all, *row)
 			}
 		}
-		for to, is := range promotion.Missing(r, policies) {
+		for to, is := range promotion.ToMissingChannels(r, policies) {
 			all = append(all, promotionRow{Module: r.Name, From: is.From, To: to, Version: is.Version, State: is.State,
 				Why: is.Blockers})
 		}
@@ -172,9 +172,9 @@ func (l promotionList) Show(p *console.Page) {
 	}
 }
 
-func holdCommand(a *console.App) *cobra.Command {
+func holdPromotionsCommand(a *console.App) *cobra.Command {
 	reason := ""
-	c := orderVerb(a, "hold MODULE CHANNEL --reason=TEXT", "keep a channel from getting promoted versions",
+	c := promotionOrderCommand(a, "hold MODULE CHANNEL --reason=TEXT", "keep a channel from getting promoted versions",
 		"The channel can still be moved by persons. klm promotions release ends it.", `
 klm promotions hold sample regular --reason="audit until Monday"`,
 		func(*v1beta2.ModuleReleaseMeta, string) (promotion.Order, string, error) {
@@ -188,14 +188,14 @@ klm promotions hold sample regular --reason="audit until Monday"`,
 	return c
 }
 
-func releaseCommand(a *console.App) *cobra.Command {
-	return orderVerb(a, "release MODULE CHANNEL", "let a channel get promoted versions again",
+func releasePromotionsCommand(a *console.App) *cobra.Command {
+	return promotionOrderCommand(a, "release MODULE CHANNEL", "let a channel get promoted versions again",
 		"It ends a hold by klm promotions hold, and one by a person who has moved the channel to another version "+
 			"than the "+
 			"promoted one.", `
 klm promotions release sample regular`,
 		func(r *v1beta2.ModuleReleaseMeta, to string) (promotion.Order, string, error) {
-			order, err := promotion.OrderOf(r, to)
+			order, err := promotion.InstructionOf(r, to)
 			s := r.ChannelStatus(to)
 			isHeld := s.Promotion != nil && s.Promotion.Hold != nil
 			if err == nil && order.Hold == "" && !isHeld {
@@ -207,9 +207,9 @@ klm promotions release sample regular`,
 		})
 }
 
-// orderVerb returns a command with which a person holds or releases the promotion of versions into one channel of a
-// module.
-func orderVerb(a *console.App, use, short, long, example string,
+// promotionOrderCommand returns a command with which a person holds or releases the promotion of versions into one
+// channel of a module.
+func promotionOrderCommand(a *console.App, use, short, long, example string,
 	order func(*v1beta2.ModuleReleaseMeta, string) (promotion.Order, string, error)) *cobra.Command {
 	dryRun := false
 	c := a.Command(use, short, long, example, console.Arguments("MODULE", "CHANNEL"), func(cmd *cobra.Command,

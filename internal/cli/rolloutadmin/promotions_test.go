@@ -26,9 +26,9 @@ func TestPromotions(t *testing.T) {
 			Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "sample", Channels: []v1beta2.ChannelVersion{
 				{Channel: "fast", Version: "2.0.0"}, {Channel: "regular", Version: "1.0.0"}}}}
 		r.Status.Channels = []v1beta2.ChannelStatus{
-			{Channel: "fast", Version: "2.0.0", Target: "2.0.0", ProvenAt: fixture.Ago(200 * time.Hour)},
+			{Channel: "fast", Version: "2.0.0", Target: "2.0.0", ProvenAt: fixture.BeforeNoon(200 * time.Hour)},
 			{Channel: "regular", Version: "1.0.0", Target: "1.0.0", Revision: 7, Promotion: &v1beta2.ChannelPromotion{
-				From: "fast", Version: "2.0.0", State: v1beta2.PromotionProposed, Since: fixture.Ago(time.Hour),
+				From: "fast", Version: "2.0.0", State: v1beta2.PromotionProposed, Since: fixture.BeforeNoon(time.Hour),
 				Revision: 7,
 				Evidence: &v1beta2.PromotionEvidence{Version: "2.0.0", Ready: 3}}}}
 		if hold {

@@ -30,19 +30,20 @@ func rollouts() []client.Object {
 	halted.Status.Stages = []v1beta2.RolloutStageResult{{Name: "own",
 		RolloutCounts: v1beta2.RolloutCounts{InScope: 20, Proven: 17, Failed: 3},
 		Evidence:      "3 of 20 failed: below 35 % with 95 %"}}
-	halted.Spec.Approvals = []v1beta2.RolloutApproval{{Stage: "canary", By: "kim", At: fixture.Ago(time.Hour),
+	halted.Spec.Approvals = []v1beta2.RolloutApproval{{Stage: "canary", By: "kim", At: fixture.BeforeNoon(time.Hour),
 		Plan: "sha256:other"}}
-	halted.Spec.Resumptions = []v1beta2.RolloutResumption{{By: "kim", At: fixture.Ago(time.Hour), Reason: "a disk"}}
+	halted.Spec.Resumptions = []v1beta2.RolloutResumption{{By: "kim", At: fixture.BeforeNoon(time.Hour),
+		Reason: "a disk"}}
 	paused := rolloutIn(v1beta2.RolloutSoaking)
 	paused.Name, paused.Spec.Module, paused.Spec.Channel = "other-fast-r7", "other", "fast"
 	paused.Spec.State, paused.Spec.Reason = v1beta2.RolloutPaused, "ask Kim"
 	paused.Spec.Urgency, paused.Spec.UrgencyReason, paused.Spec.IgnoreWindows = v1beta2.UrgencyEmergency, "a leak", true
 	paused.Status.Stage.SoakUntil = metav1.NewTime(fixture.Noon.Add(90 * time.Minute))
 	paused.Status.Conditions = []metav1.Condition{{Type: rollout.ConditionClockSet, Status: metav1.ConditionTrue,
-		Reason: rollout.ConditionClockSet, LastTransitionTime: fixture.Ago(30 * time.Minute)}}
+		Reason: rollout.ConditionClockSet, LastTransitionTime: fixture.BeforeNoon(30 * time.Minute)}}
 	ended := rolloutIn(v1beta2.RolloutCompleted)
 	ended.Name, ended.Spec.From, ended.Spec.To, ended.Spec.Stages = "sample-regular-r1", "0.9.0", "1.0.0", nil
-	ended.Spec.Policy, ended.Status.EndedAt = "", fixture.Ago(time.Hour)
+	ended.Spec.Policy, ended.Status.EndedAt = "", fixture.BeforeNoon(time.Hour)
 	return []client.Object{halted, paused, ended}
 }
 
@@ -53,12 +54,13 @@ func TestRead(t *testing.T) {
 		Spec:       v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular"}}},
 		Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{
 			{Channel: "regular", History: []v1beta2.ChannelMove{
-				{Revision: 1, Version: "1.0.0", At: fixture.Ago(2 * time.Hour), By: "ci",
+				{Revision: 1, Version: "1.0.0", At: fixture.BeforeNoon(2 * time.Hour), By: "ci",
 					Outcome: v1beta2.RolloutCompleted},
-				{Revision: 2, Version: "2.0.0", At: fixture.Ago(time.Hour)}}},
+				{Revision: 2, Version: "2.0.0", At: fixture.BeforeNoon(time.Hour)}}},
 			{Channel: "fast", History: []v1beta2.ChannelMove{{Revision: 4, Version: "3.0.0",
-				At: fixture.Ago(time.Minute), Outcome: v1beta2.RolloutEndedAborted, Urgency: v1beta2.UrgencyHotfix,
-				Reason: "a leak"}}},
+				At: fixture.BeforeNoon(time.Minute), Outcome: v1beta2.RolloutEndedAborted,
+				Urgency: v1beta2.UrgencyHotfix,
+				Reason:  "a leak"}}},
 		}},
 	}
 	for name, c := range map[string]struct {

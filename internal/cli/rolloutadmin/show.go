@@ -41,7 +41,7 @@ klm rollout show sample-regular-r3 -o jsonpath={.blockers[0].remedy}`,
 			}
 			return a.Print(reportOf(r))
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.RolloutNames(a, isThere))
+	c.ValidArgsFunction = console.CompleteArguments(connection.RolloutNames(a, isAnyRollout))
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "keep running, and show every change until the rollout ends")
 	return c
 }
@@ -62,7 +62,7 @@ klm rollout watch sample-regular-r3`,
 	return c
 }
 
-func isThere(*v1beta2.ModuleRollout) bool { return true }
+func isAnyRollout(*v1beta2.ModuleRollout) bool { return true }
 
 func isActive(r *v1beta2.ModuleRollout) bool { return !r.Status.Phase.IsOver() }
 
@@ -138,8 +138,9 @@ func reportOf(r *v1beta2.ModuleRollout) *rolloutReport {
 	}
 	for i := range r.Spec.Stages {
 		stage := &r.Spec.Stages[i]
-		row := stageRow{Name: stage.Name, Who: connection.StageMembers(stage), Current: stage.Name == s.Stage.Name &&
-			isActive(r)}
+		row := stageRow{Name: stage.Name, Who: connection.StageSelectionText(stage),
+			Current: stage.Name == s.Stage.Name &&
+				isActive(r)}
 		j := slices.IndexFunc(s.Stages, func(is v1beta2.RolloutStageResult) bool { return is.Name == stage.Name })
 		if j >= 0 {
 			is := &s.Stages[j]
@@ -206,7 +207,7 @@ func (r *rolloutReport) Show(p *console.Page) {
 	r.showGates(p)
 	r.showBlockers(p)
 	r.showWayBack(p)
-	r.showPersons(p)
+	r.showApprovalsAndResumptions(p)
 }
 
 // showWayBack shows whether runtimes can be downgraded to the former version, and what to do if they cannot.
@@ -309,7 +310,7 @@ func (r *rolloutReport) showBlockers(p *console.Page) {
 	}
 }
 
-func (r *rolloutReport) showPersons(p *console.Page) {
+func (r *rolloutReport) showApprovalsAndResumptions(p *console.Page) {
 	if len(r.Approvals)+len(r.Resumptions) > 0 {
 		p.Line("")
 	}

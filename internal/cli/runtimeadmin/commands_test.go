@@ -196,7 +196,7 @@ func TestNameIn(t *testing.T) {
 		{"a", true, "a", true}, {"a", true, "a", false}, {"b", true, "a,b", true}, {"a", false, "b", true},
 		{"a", false, "b", false}, {"b", false, "", true},
 	} {
-		changed := nameIn(k, v1beta2.AnnotationDeleteCustomResources, c.module, c.allowed)
+		changed := setListedModule(k, v1beta2.AnnotationDeleteCustomResources, c.module, c.allowed)
 		if got := k.Annotations[v1beta2.AnnotationDeleteCustomResources]; got != c.want || changed != c.changed {
 			t.Errorf("%+v: %q, changed %v", c, got, changed)
 		}

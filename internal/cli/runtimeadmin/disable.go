@@ -64,7 +64,7 @@ func disableModule(ctx context.Context, a *console.App, module string, deleteRes
 		}
 	}
 	if deleteResources {
-		if err := setName(ctx, c, v1beta2.AnnotationDeleteCustomResources, module, true); err != nil {
+		if err := patchListedModule(ctx, c, v1beta2.AnnotationDeleteCustomResources, module, true); err != nil {
 			return err
 		}
 	}
@@ -86,7 +86,7 @@ func disableModule(ctx context.Context, a *console.App, module string, deleteRes
 		return err
 	}
 	if deleteResources { // a later removal of the module has to ask again
-		if err := setName(ctx, c, v1beta2.AnnotationDeleteCustomResources, module, false); err != nil {
+		if err := patchListedModule(ctx, c, v1beta2.AnnotationDeleteCustomResources, module, false); err != nil {
 			return err
 		}
 	}
@@ -130,15 +130,16 @@ func countRemoval(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma, m
 	return removal.OfModule(ctx, objects, k, module), nil
 }
 
-// setName adds a module to an annotation of the Kyma that is a list of modules, or removes the module from the list.
-func setName(ctx context.Context, c *connection.Cluster, key, module string, listed bool) error {
+// patchListedModule adds a module to an annotation of the Kyma that is a list of modules, or removes the module from
+// the list.
+func patchListedModule(ctx context.Context, c *connection.Cluster, annotation, module string, isListed bool) error {
 	for try := 1; ; try++ {
 		k, err := c.Kyma(ctx, c.OwnKyma)
 		if err != nil {
 			return err
 		}
 		updated := k.DeepCopy()
-		if !nameIn(updated, key, module, listed) {
+		if !setListedModule(updated, annotation, module, isListed) {
 			return nil
 		}
 		err = c.Patch(ctx, updated, client.MergeFromWithOptions(k, client.MergeFromWithOptimisticLock{}),
@@ -154,23 +155,23 @@ func setName(ctx context.Context, c *connection.Cluster, key, module string, lis
 	}
 }
 
-// nameIn adds a module to, or removes a module from, the list of modules in an annotation of a Kyma. All other modules
-// stay in the list. nameIn reports whether the annotation has changed.
-func nameIn(k *v1beta2.Kyma, key, module string, listed bool) bool {
+// setListedModule adds a module to, or removes a module from, the list of modules in an annotation of a Kyma. All other
+// modules stay in the list. setListedModule reports whether the annotation has changed.
+func setListedModule(k *v1beta2.Kyma, annotation, module string, isListed bool) (changed bool) {
 	var names []string
-	for name := range strings.SplitSeq(k.Annotations[key], ",") {
+	for name := range strings.SplitSeq(k.Annotations[annotation], ",") {
 		if name = strings.TrimSpace(name); name != "" && name != module {
 			names = append(names, name)
 		}
 	}
-	if listed {
+	if isListed {
 		names = append(names, module)
 	}
-	before, value := k.Annotations[key], strings.Join(names, ",")
+	before, value := k.Annotations[annotation], strings.Join(names, ",")
 	if value == "" {
-		delete(k.Annotations, key)
+		delete(k.Annotations, annotation)
 	} else {
-		metav1.SetMetaDataAnnotation(&k.ObjectMeta, key, value)
+		metav1.SetMetaDataAnnotation(&k.ObjectMeta, annotation, value)
 	}
 	return before != value
 }

@@ -31,9 +31,9 @@ type edit struct {
 
 // allowDowngrade adds a module to the annotation that allows downgrades, and reports whether the annotation has
 // changed.
-func (w *edit) allowDowngrade(module string) bool {
+func (w *edit) allowDowngrade(module string) (changed bool) {
 	const key = v1beta2.AnnotationAllowDowngrade
-	if !nameIn(w.kyma, key, module, true) {
+	if !setListedModule(w.kyma, key, module, true) {
 		return false
 	}
 	w.annotations = map[string]any{key: w.kyma.Annotations[key]}
@@ -135,11 +135,11 @@ func editModules(ctx context.Context, c *connection.Cluster, dryRun bool, change
 
 // newPatch returns a patch that writes the modules and annotations. The patch contains the resource version, so the
 // patch fails if the Kyma has changed. The second result, same, is true if the patch would change nothing.
-func (w *edit) newPatch(before []byte, version string) (patch []byte, same bool, err error) {
+func (w *edit) newPatch(specBefore []byte, resourceVersion string) (patch []byte, same bool, err error) {
 	var spec struct {
 		Modules []any `json:"modules"`
 	}
-	if err := json.Unmarshal(before, &spec); err != nil {
+	if err := json.Unmarshal(specBefore, &spec); err != nil {
 		return nil, false, fmt.Errorf("reading the spec of the Kyma: %w", err)
 	}
 	was, err := json.Marshal(append([]any{}, spec.Modules...))
@@ -153,7 +153,7 @@ func (w *edit) newPatch(before []byte, version string) (patch []byte, same bool,
 	if string(was) == string(is) && len(w.annotations) == 0 {
 		return nil, true, nil
 	}
-	metadata := map[string]any{"resourceVersion": version}
+	metadata := map[string]any{"resourceVersion": resourceVersion}
 	if len(w.annotations) > 0 {
 		metadata["annotations"] = w.annotations
 	}
@@ -161,9 +161,10 @@ func (w *edit) newPatch(before []byte, version string) (patch []byte, same bool,
 	return patch, false, err
 }
 
-// checkCatalog returns the version that a module will get. checkCatalog returns an error if the catalog does not have
-// the requested version or channel. The error suggests versions or channels of the catalog.
-func checkCatalog(c *connection.Cluster, s *connection.Catalog, w *edit, module string, now time.Time) (string, error) {
+// resolveVersion returns the version that a module will get. resolveVersion returns an error if the catalog does not
+// have the requested version or channel. The error suggests versions or channels of the catalog.
+func resolveVersion(c *connection.Cluster, s *connection.Catalog, w *edit, module string, now time.Time) (
+	string, error) {
 	if err := s.RequireModule(module, c); err != nil {
 		return "", err
 	}

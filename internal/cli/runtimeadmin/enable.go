@@ -133,7 +133,7 @@ func changeModule(ctx context.Context, a *console.App, module string, o moduleCh
 		if isAllowed = o.allowDowngrade && w.allowDowngrade(module); o.force {
 			return nil
 		}
-		version, err = checkCatalog(c, s, w, module, a.Now())
+		version, err = resolveVersion(c, s, w, module, a.Now())
 		return err
 	})
 	if err != nil {
@@ -159,7 +159,7 @@ func changeModule(ctx context.Context, a *console.App, module string, o moduleCh
 		return moduleProgress(now, module, version, generation)
 	})
 	if isAllowed && err == nil {
-		err = setName(ctx, c, v1beta2.AnnotationAllowDowngrade, module, false)
+		err = patchListedModule(ctx, c, v1beta2.AnnotationAllowDowngrade, module, false)
 	}
 	if err != nil {
 		return err

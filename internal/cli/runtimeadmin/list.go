@@ -22,7 +22,7 @@ klm module list --watch`,
 				return err
 			}
 			changed := func() <-chan struct{} { return c.KymaChanges(cmd.Context(), c.OwnKyma) }
-			return console.List(cmd.Context(), a, &l, changed, func() (diagnosis.ModuleList, error) {
+			return console.PrintListing(cmd.Context(), a, &l, changed, func() (diagnosis.ModuleList, error) {
 				k, err := c.Kyma(cmd.Context(), c.OwnKyma)
 				if err != nil {
 					return nil, err

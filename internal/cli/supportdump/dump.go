@@ -87,7 +87,7 @@ var dumpedKinds = []struct {
 
 // writeDump writes the archive. If one kind cannot be read, the error is written to problems.txt in the archive, and
 // all other kinds are still written.
-func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file, only string) (err error) {
+func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file, onlyRuntime string) (err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the user names the file
 	if err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -117,7 +117,7 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 		if d.kind.Group == v1beta2.GroupVersion.Group && !c.Serves[d.file] {
 			continue // the cluster does not serve this kind
 		}
-		objects, err := listForDump(ctx, c, d.kind, d.limit, only)
+		objects, err := listForDump(ctx, c, d.kind, d.limit, onlyRuntime)
 		if err != nil {
 			fmt.Fprintf(&problems, "%s: %v\n", d.file, err)
 			report.Missing = append(report.Missing, d.file)
@@ -141,7 +141,8 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 		return err
 	}
 	about := fmt.Sprintf("klm %s, %s\nserver %s, context %s, namespace %s, control plane: %t\nserver version: %s\n",
-		config.Version, a.Now().UTC().Format(time.RFC3339), text.WithoutLogin(c.URL.String()), c.Context, c.Namespace,
+		config.Version, a.Now().UTC().Format(time.RFC3339), text.WithoutURLLogins(c.URL.String()), c.Context,
+		c.Namespace,
 		c.IsControlPlane(), serverVersion(ctx, c))
 	if err := put("about.txt", []byte(about)); err != nil {
 		return err
@@ -162,9 +163,9 @@ func serverVersion(ctx context.Context, c *connection.Cluster) string {
 
 // listForDump lists the objects of a kind for the archive.
 func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVersionKind, limit int64,
-	only string) ([]map[string]any, error) {
+	onlyRuntime string) ([]map[string]any, error) {
 	if kind.Kind == "Secret" {
-		return listSecrets(ctx, c, only)
+		return listSecretMetadata(ctx, c, onlyRuntime)
 	}
 	options := []client.ListOption{client.Limit(fleetlist.PageSize)}
 	isWhole := kind.Kind == "CustomResourceDefinition"
@@ -172,11 +173,11 @@ func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVe
 		options = append(options, c.InNamespace())
 	}
 	switch {
-	case only == "":
+	case onlyRuntime == "":
 	case kind.Kind == "Kyma":
-		options = append(options, client.MatchingFields{"metadata.name": only})
+		options = append(options, client.MatchingFields{"metadata.name": onlyRuntime})
 	case kind.Kind == "Manifest":
-		options = append(options, client.MatchingLabels{v1beta2.LabelKymaName: only})
+		options = append(options, client.MatchingLabels{v1beta2.LabelKymaName: onlyRuntime})
 	}
 	var all []map[string]any
 	for next := ""; ; {
@@ -196,13 +197,13 @@ func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVe
 	}
 }
 
-// listSecrets lists the metadata of Secrets. listSecrets does not request the data of the Secrets.
-func listSecrets(ctx context.Context, c *connection.Cluster, only string) ([]map[string]any, error) {
+// listSecretMetadata lists the metadata of Secrets. listSecretMetadata does not request the data of the Secrets.
+func listSecretMetadata(ctx context.Context, c *connection.Cluster, onlyRuntime string) ([]map[string]any, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	options := []client.ListOption{c.InNamespace()}
-	if only != "" {
-		options = append(options, client.MatchingLabels{v1beta2.LabelKymaName: only})
+	if onlyRuntime != "" {
+		options = append(options, client.MatchingLabels{v1beta2.LabelKymaName: onlyRuntime})
 	}
 	if err := c.List(ctx, list, options...); err != nil {
 		return nil, c.Explain(err, "listing")

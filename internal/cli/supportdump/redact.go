@@ -21,7 +21,7 @@ func redact(key string, value any) any {
 		clean := make(map[string]any, len(v))
 		name, _ := v["name"].(string) // the name acts as a key, as in env of a container: {name: TOKEN, value: …}
 		for k, child := range v {
-			if _, isText := child.(string); isText && k == "value" && text.IsSecretName(name) {
+			if _, isText := child.(string); isText && k == "value" && text.IsSensitiveKey(name) {
 				child = text.Hidden
 			}
 			clean[k] = redact(k, child)
@@ -37,7 +37,7 @@ func redact(key string, value any) any {
 		switch {
 		case v == "":
 			return v
-		case text.IsSecretName(key), text.IsSecretForm(v):
+		case text.IsSensitiveKey(key), text.IsSensitiveValue(v):
 			return text.Hidden
 		}
 		return text.WithoutSecrets(v)

@@ -17,26 +17,26 @@ import (
 // step assume changes nothing in the runtime: assume only checks that the status of the Kyma is still right. If the
 // Kyma does not have its desired state, the same reconcile continues with all other steps.
 
-// assume ends the reconcile of a Kyma that is in its desired state. assume checks this state without a request to the
-// runtime.
-func (n *run) assume(ctx context.Context) error {
-	if !n.mayAssume() {
+// assumeUnchanged ends the reconcile of a Kyma that is in its desired state. assumeUnchanged checks this state without
+// a request to the runtime.
+func (n *run) assumeUnchanged(ctx context.Context) error {
+	if !n.mayAssumeUnchanged() {
 		return nil
 	}
-	if n.Runtimes.IsOwnerWanted(n.kyma.Name) {
+	if n.Runtimes.IsVerificationRequested(n.kyma.Name) {
 		return nil // another controller needs the runtime, so its owner has to be verified
 	}
-	if rt, err := n.Runtimes.GetIfOpen(ctx, n.kyma.Name); err != nil || rt != nil {
+	if rt, err := n.Runtimes.GetIfOpenOrNoAgents(ctx, n.kyma.Name); err != nil || rt != nil {
 		return nil // the runtime is already connected, or step connect reports the error
 	}
-	remote := channel.LastKymaOf(n.kyma)
+	remote := channel.LastRuntimeKymaOf(n.kyma)
 	remote.Namespace, remote.Name = remoteRef.Namespace, remoteRef.Name
 	manifests, err := n.listManifests(ctx)
 	if err != nil {
 		return nil // step resolve reports the error
 	}
 	modules, err := n.decide(ctx, remote, manifests)
-	if err != nil || !n.isAsReported(ctx, remote, modules) {
+	if err != nil || !n.isUpToDate(ctx, remote, modules) {
 		return nil
 	}
 	n.remote, n.manifests, n.modules = remote, manifests, modules
@@ -45,31 +45,31 @@ func (n *run) assume(ctx context.Context) error {
 	n.found.baseSynced, n.found.resolved, n.found.catalogSynced = true, true, true
 	n.editRecord(func(*record) {})
 	n.subscribe(true)
-	n.agents.Assume(n.kyma.Name, n.now)
+	n.agents.AssumeUnchanged(n.kyma.Name, n.now)
 	return loop.Done()
 }
 
-// mayAssume reports whether the status of the Kyma may be assumed to be right. Two conditions must be true: the Kyma
-// was Ready when this process started, and its agent reports the changes in the runtime.
-func (n *run) mayAssume() bool {
+// mayAssumeUnchanged reports whether the status of the Kyma may be assumed to be right. Two conditions must be true:
+// the Kyma was Ready when this process started, and its agent reports the changes in the runtime.
+func (n *run) mayAssumeUnchanged() bool {
 	s := &n.kyma.Status
 	return !n.isKnown(n.kyma.Name) && !n.InCluster && s.State == v1beta2.StateReady &&
 		s.ObservedGeneration == n.kyma.Generation &&
-		n.agents.ReportsChanges(s.Agent, n.now) && channel.PauseBlocker(n.kyma, "") == nil && n.isEquipped()
+		n.agents.ReportsChanges(s.Agent, n.now) && channel.PauseBlocker(n.kyma, "") == nil && n.isRuntimePrepared()
 }
 
-// isEquipped reports whether the runtime has the base objects, the catalog copy and the pull Secret, according to the
-// status of the Kyma. The pull Secret is checked because it may have been added to the configuration after the last
-// reconcile.
-func (n *run) isEquipped() bool {
+// isRuntimePrepared reports whether the runtime has the base objects, the catalog copy and the pull Secret, according
+// to the status of the Kyma. The pull Secret is checked because it may have been added to the configuration after the
+// last reconcile.
+func (n *run) isRuntimePrepared() bool {
 	has := func(kind string) bool { return meta.IsStatusConditionTrue(n.kyma.Status.Conditions, kind) }
 	return has(v1beta2.ConditionCRDsSync) && has(v1beta2.ConditionModuleCatalog) &&
 		(n.PullSecret == "" || has(v1beta2.ConditionSKRImagePullSecretSync))
 }
 
-// isAsReported reports whether the Kyma needs no change: every module has its desired version and its desired Manifest,
+// isUpToDate reports whether the Kyma needs no change: every module has its desired version and its desired Manifest,
 // and the status entry of every module is up to date.
-func (n *run) isAsReported(ctx context.Context, remote *v1beta2.Kyma, modules []plan.Module) bool {
+func (n *run) isUpToDate(ctx context.Context, remote *v1beta2.Kyma, modules []plan.Module) bool {
 	for i := range modules {
 		m := &modules[i]
 		switch {
@@ -85,7 +85,7 @@ func (n *run) isAsReported(ctx context.Context, remote *v1beta2.Kyma, modules []
 		}
 	}
 	return n.kyma.Status.ActiveChannel == remote.Spec.Channel &&
-		loop.Equal(plan.Entries(modules, n.now), n.kyma.Status.Modules) &&
+		loop.Equal(plan.NonMandatoryEntries(modules, n.now), n.kyma.Status.Modules) &&
 		loop.Equal(plan.InstalledMandatory(modules, n.kyma.Status.MandatoryModules), n.kyma.Status.MandatoryModules)
 }
 
@@ -94,11 +94,11 @@ func (n *run) hasDesiredManifest(ctx context.Context, m *plan.Module) bool {
 	if m.Manifest.Spec.Version != m.Decision.Version {
 		return false
 	}
-	artefact, err := n.artefactOf(ctx, m)
+	artefact, err := n.resolveArtefact(ctx, m)
 	if err != nil {
 		return false
 	}
 	want := plan.DesiredManifest(n.kyma, m, artefact, n.now)
-	n.Shards.SetLabel(want, n.kyma.Name)
+	n.Shards.SetShardLabel(want, n.kyma.Name)
 	return plan.WithDesired(m.Manifest, want) == nil
 }

@@ -143,7 +143,7 @@ func TestAssume(t *testing.T) {
 			b := fake.NewClientBuilder().WithScheme(s).WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "kcp-system", Name: "a", Labels: map[string]string{v1beta2.LabelKymaName: "a"},
 			}})
-			for _, i := range catalogIndexes() {
+			for _, i := range cacheIndexes() {
 				b = b.WithIndex(i.Object, i.Name, i.Keys)
 			}
 			for _, kind := range []client.Object{&corev1.Secret{}, &v1beta2.Manifest{}} {
@@ -169,9 +169,10 @@ func TestAssume(t *testing.T) {
 			q := queueOf(t, r)
 			n := &run{Reconciler: r, kyma: k, now: time.Now()}
 
-			result, err := loop.Run(t.Context(), loop.Options{Object: k}, loop.Step{Name: "assume", Do: n.assume},
+			result, err := loop.Run(t.Context(), loop.Options{Object: k}, loop.Step{Name: "assume",
+				Do: n.assumeUnchanged},
 				loop.Step{Name: "connect", Do: func(context.Context) error {
-					return loop.RecheckAfter(time.Minute)
+					return loop.ContinueAndRequeueAfter(time.Minute)
 				}})
 			if err != nil {
 				t.Fatal(err)
@@ -187,7 +188,7 @@ func TestAssume(t *testing.T) {
 				t.Errorf("%s: enqueued is %v, want %v", c.reason, got, c.enqueued)
 			}
 			if c.want {
-				if next := (&run{Reconciler: r, kyma: k, now: time.Now()}); next.mayAssume() {
+				if next := (&run{Reconciler: r, kyma: k, now: time.Now()}); next.mayAssumeUnchanged() {
 					t.Errorf("%s: the next reconcile would make no request either", c.reason)
 				}
 			}

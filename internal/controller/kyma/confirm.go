@@ -65,10 +65,10 @@ func nextRequest(last request, remote *v1beta2.Kyma, removesAll bool, now time.T
 	return is
 }
 
-// confirmRequest waits for a second read if the Kyma in the runtime requests no modules any more and nothing shows that
-// a person has changed it. Until a second read confirms that no modules are requested, no module is removed, and the
-// last request stays stored.
-func (n *run) confirmRequest() error {
+// awaitConfirmedRequest waits for a second read if the Kyma in the runtime requests no modules any more and nothing
+// shows that a person has changed it. Until a second read confirms that no modules are requested, no module is removed,
+// and the last request stays stored.
+func (n *run) awaitConfirmedRequest() error {
 	var is request
 	n.editRecord(func(m *record) {
 		m.request = nextRequest(m.request, n.remote, removesAll(n.kyma, n.remote), n.now)

@@ -236,13 +236,13 @@ func newReconciler(o Options) *Reconciler {
 	r.log = eventlog.New(o.Events)
 	r.starting = queueing.NewAdmission(o.MaxNewRuntimes, r.Enqueue)
 	r.ending = queueing.NewAdmission(o.MaxNewRuntimes, r.Enqueue)
-	r.rollout = queueing.NewAdmission(queueing.RolloutLimit(o.Concurrency), r.enqueueRollout)
+	r.rollout = queueing.NewAdmission(queueing.RolloutLimit(o.Concurrency), r.enqueueWithFleetPriority)
 	return r
 }
 
 // Register adds the controller, its indexes and its background tasks to a manager.
 func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
-	for _, i := range catalogIndexes() {
+	for _, i := range cacheIndexes() {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, i.Object, i.Name, i.Keys); err != nil {
 			return fmt.Errorf("making index %s: %w", i.Name, err)
 		}
@@ -250,26 +250,26 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	if r.policies.UsesFile() {
 		r.policies.RefreshFile(ctx) // before the first reconcile
 	}
-	for _, task := range []func(context.Context) error{r.rollOutCatalog, r.followMaintenance, r.agents.Run} {
-		if err := mgr.Add(r.Shards.Runnable(task)); err != nil {
+	for _, task := range []func(context.Context) error{r.followCatalog, r.followMaintenance, r.agents.Run} {
+		if err := mgr.Add(r.Shards.RunnableOnAllReplicas(task)); err != nil {
 			return fmt.Errorf("adding a background task: %w", err)
 		}
 	}
-	specChanged := builder.WithPredicates(loop.SpecChanged(recordAnnotations...))
+	specChanged := builder.WithPredicates(loop.SpecOrMetadataChanged(recordAnnotations...))
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.Kyma{}, specChanged).
-		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.kymaToRetry)).
+		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.probeForRetry)).
 		Watches(&v1beta2.Manifest{}, r.onManifest()).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(),
 			builder.WithPredicates( // the coordinator reads the urgency
-				loop.SpecChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationUrgency,
+				loop.SpecOrMetadataChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationUrgency,
 					v1beta2.AnnotationPromotion)...))).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onReleaseStatus()).
 		Watches(&v1beta2.ModuleRollout{}, r.onRollout()).
 		// When the controller records the digest of a version in its ModuleTemplate for the first time, nothing changes
 		// for other runtimes. Therefore changes of AnnotationContentDigest enqueue no Kyma.
 		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), builder.WithPredicates(
-			loop.SpecChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationContentDigest)...))).
+			loop.SpecOrMetadataChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationContentDigest)...))).
 		WatchesRawSource(r.Trigger.Source()).
 		Named("kyma").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
@@ -303,7 +303,7 @@ type run struct {
 	modules    []plan.Module
 	agentPlan  agentdelivery.Plan // set by watchlist
 	found      findings           // the input of the status
-	remoteRead lastRemote         // set by sync: when remote was read; see takeRemote
+	remoteRead lastRemote         // set by sync: when remote was read; see takeCachedRemote
 	deletion   deletion           // set by the steps of a deletion
 }
 
@@ -327,7 +327,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	defer r.rollout.Release(req.Name)
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
-		r.Runtimes.Close(req.Name)
+		r.Runtimes.Remove(req.Name)
 		r.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
@@ -339,12 +339,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			r.Runtimes.Unsubscribe(req.Name, subscriberKey(req.Name))
 			r.catalog.Unsubscribe(req.Name)
 			r.forget(req.Name)
-			return reconcile.Result{}, r.verifyOnDemand(ctx, req.NamespacedName, nil)
+			return reconcile.Result{}, r.verifyOwnerOnDemand(ctx, req.NamespacedName, nil)
 		}
 		return reconcile.Result{}, err
 	}
-	released := r.isReleased(kyma)
-	if released && loop.AwaitFinalizers(kyma, []string{v1beta2.FinalizerKyma}) == nil {
+	released := r.isFinalizerRemoved(kyma)
+	if released && loop.WaitForForeignFinalizers(kyma, []string{v1beta2.FinalizerKyma}) == nil {
 		return reconcile.Result{}, nil // the Kyma is deleted; the event of its deletion triggers the next reconcile
 	}
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), found: findings{policyProblem: r.policies.Problem()}}
@@ -355,8 +355,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		// If only the summary is missing in the status, no patch is sent: the next change of the status sets the
 		// summary.
 		BeforeSave: func() { kyma.Status.Summary = v1beta2.Summarize(kyma.Status.Modules) },
-		AfterSave:  n.recordChanges,
-		Publish:    n.publish,
+		AfterSave:  n.recordEvents,
+		Publish:    n.publishStatus,
 	}
 	defer func() {
 		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {
@@ -365,7 +365,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	}()
 	switch {
 	case released:
-		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitFinalizers})
+		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitOtherFinalizers})
 	case !kyma.DeletionTimestamp.IsZero():
 		defer func() {
 			if err != nil || n.isDeletionStuck() {
@@ -373,46 +373,46 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			}
 		}()
 		return loop.Run(ctx, options,
-			loop.Step{Name: "announce", Do: n.announce},
-			loop.Step{Name: "connect", Do: n.connectToDelete},
-			loop.Step{Name: "admission", Do: n.awaitAdmission, Save: true},
+			loop.Step{Name: "announce", Do: n.setStateDeleting},
+			loop.Step{Name: "connect", Do: n.connectOrGiveUpDeletion},
+			loop.Step{Name: "admission", Do: n.awaitDeletionAdmission, Save: true},
 			loop.Step{Name: "modules", Do: n.deleteModules},
-			loop.Step{Name: "runtime", Do: n.deleteFromRuntime},
-			loop.Step{Name: "release", Do: n.release})
+			loop.Step{Name: "runtime", Do: n.deleteNonModuleResources},
+			loop.Step{Name: "release", Do: n.revokeCertificatesAndRemoveFinalizer})
 	case kyma.SkipsReconciliation():
 		return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "kyma", Object: kyma,
 			Report: n.reportNotReconciled},
 			loop.Step{Name: "owner", Do: func(ctx context.Context) error {
-				return r.verifyOnDemand(ctx, req.NamespacedName, kyma)
+				return r.verifyOwnerOnDemand(ctx, req.NamespacedName, kyma)
 			}})
 	case kyma.Status.State == "" && !r.starting.Admit(req.Name):
 		return reconcile.Result{}, nil // the admission enqueues the Kyma later
 	}
 	return loop.Run(ctx, options,
-		loop.Step{Name: "adopt", Do: n.adopt},
-		loop.Step{Name: "assume", Do: n.assume},
+		loop.Step{Name: "adopt", Do: n.addFinalizerAndLabel},
+		loop.Step{Name: "assume", Do: n.assumeUnchanged},
 		loop.Step{Name: "connect", Do: n.connect},
-		loop.Step{Name: "sync", Do: n.sync},
-		loop.Step{Name: "version", Do: n.readVersion},
-		loop.Step{Name: "remember", Do: n.rememberRequest},
+		loop.Step{Name: "sync", Do: n.syncBaseAndRemote},
+		loop.Step{Name: "version", Do: n.recordKubernetesVersion},
+		loop.Step{Name: "remember", Do: n.saveLastRequest},
 		loop.Step{Name: "resolve", Do: n.resolve},
-		loop.Step{Name: "install", Do: n.install},
-		loop.Step{Name: "remove", Do: n.remove},
+		loop.Step{Name: "install", Do: n.writeManifests},
+		loop.Step{Name: "remove", Do: n.removeManifests},
 		loop.Step{Name: "catalog", Do: n.syncCatalog},
-		loop.Step{Name: "settle", Do: n.settle},
-		loop.Step{Name: "watchlist", Do: n.planAgent, SaveIf: n.isAgentPlanned},
+		loop.Step{Name: "settle", Do: n.returnModuleErrors},
+		loop.Step{Name: "watchlist", Do: n.planAgent, SaveIf: n.isAgentStatusChanged},
 		loop.Step{Name: "agent", Do: n.deliverAgent},
 		loop.Step{Name: "requeue", Do: n.requeue})
 }
 
-// adopt adds the finalizer and the label of this project to the Kyma. The finalizer keeps the Kyma until the manager
-// has cleaned up the runtime.
-func (n *run) adopt(ctx context.Context) error {
-	agentdelivery.TakeOver(n.kyma, n.now)
+// addFinalizerAndLabel adds the finalizer and the label of this project to the Kyma. The finalizer keeps the Kyma until
+// the manager has cleaned up the runtime.
+func (n *run) addFinalizerAndLabel(ctx context.Context) error {
+	agentdelivery.AdoptFormerWatcher(n.kyma, n.now)
 	record, takenFrom := "", ""
 	if n.InCluster {
 		var err error
-		if record, takenFrom, err = n.ownRecord(); err != nil {
+		if record, takenFrom, err = n.inClusterOwnerRecord(); err != nil {
 			return reconcile.TerminalError(err)
 		}
 	}
@@ -434,11 +434,11 @@ func (n *run) adopt(ctx context.Context) error {
 }
 
 // connect gets the connection to the runtime from the pool. connect makes no request. The owner of the runtime is
-// verified later, with the record in the runtime (verifyRemote). If there is no connection, connect is not retried: the
-// pool notifies the subscriber when a retry may succeed.
+// verified later, with the record in the runtime (verifyRuntimeOwner). If there is no connection, connect is not
+// retried: the pool notifies the subscriber when a retry may succeed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe(false)
-	rt, err := n.Runtimes.Connect(ctx, n.kyma.Name)
+	rt, err := n.Runtimes.GetForVerification(ctx, n.kyma.Name)
 	if err != nil {
 		if loop.Reason(err) != "" {
 			return reconcile.TerminalError(err)
@@ -451,9 +451,9 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// readVersion records the version of Kubernetes in the runtime. If the version cannot be read, the last recorded
-// version stays.
-func (n *run) readVersion(ctx context.Context) error {
+// recordKubernetesVersion records the version of Kubernetes in the runtime. If the version cannot be read, the last
+// recorded version stays.
+func (n *run) recordKubernetesVersion(ctx context.Context) error {
 	if version := n.runtime.KubernetesVersion(ctx, n.kyma.Status.KubernetesVersion); version != "" {
 		n.kyma.Status.KubernetesVersion = version
 	}
@@ -467,24 +467,24 @@ func (n *run) planAgent(ctx context.Context) (err error) {
 		return nil
 	}
 	before := n.kyma.Status.Agent.DeepCopy()
-	n.agentPlan, err = n.agents.Plan(ctx, n.agentTarget())
+	n.agentPlan, err = n.agents.PrepareDelivery(ctx, n.agentTarget())
 	n.found.agentPlanned = !loop.Equal(before, n.kyma.Status.Agent)
 	return err
 }
 
-// isAgentPlanned reports whether the status of the agent has to be saved before the agent is delivered.
-func (n *run) isAgentPlanned() bool { return n.found.agentPlanned }
+// isAgentStatusChanged reports whether the status of the agent has to be saved before the agent is delivered.
+func (n *run) isAgentStatusChanged() bool { return n.found.agentPlanned }
 
 // deliverAgent delivers the agent to the runtime. If agents are disabled, deliverAgent removes the agent.
 func (n *run) deliverAgent(ctx context.Context) error {
 	if n.InCluster || n.found.paused {
 		return nil
 	}
-	recheckAfter, err := n.agents.Deliver(ctx, n.agentTarget(), n.agentPlan)
+	recheckAfter, err := n.agents.DeliverOrRemove(ctx, n.agentTarget(), n.agentPlan)
 	if err != nil || recheckAfter == 0 {
 		return err
 	}
-	return loop.RecheckAfter(recheckAfter)
+	return loop.ContinueAndRequeueAfter(recheckAfter)
 }
 
 func (n *run) agentTarget() agentdelivery.Target {
@@ -513,5 +513,5 @@ func (n *run) requeue(context.Context) error {
 			after = min(after, max(time.Until(b.Until), time.Millisecond))
 		}
 	}
-	return loop.RecheckAfter(after)
+	return loop.ContinueAndRequeueAfter(after)
 }

@@ -25,8 +25,8 @@ import (
 // deletion has the results of the steps that delete a Kyma.
 type deletion struct {
 	isFirst     bool       // set by announce: this is the first reconcile of the deletion
-	isQueued    bool       // set by awaitAdmission: the modules of other runtimes are removed first
-	isReleased  bool       // set by awaitFinalizers: only finalizers of other controllers remain
+	isQueued    bool       // set by awaitDeletionAdmission: the modules of other runtimes are removed first
+	isReleased  bool       // set by awaitOtherFinalizers: only finalizers of other controllers remain
 	runtimeLeft leftReason // why the runtime is not cleaned up; "" if it is cleaned up
 	unavailable error      // why the runtime is unavailable, while the deletion waits for the runtime
 	owner       error      // with leftToOwner: the owner of the runtime
@@ -41,19 +41,20 @@ const (
 	leftToOwner       leftReason = "other owner"       // the runtime belongs to another Kyma or control plane
 )
 
-// announce sets the state Deleting before any module is deleted, so that both copies of the Kyma report the deletion.
-func (n *run) announce(context.Context) error {
-	agentdelivery.TakeOver(n.kyma, n.now)
+// setStateDeleting sets the state Deleting before any module is deleted, so that both copies of the Kyma report the
+// deletion.
+func (n *run) setStateDeleting(context.Context) error {
+	agentdelivery.AdoptFormerWatcher(n.kyma, n.now)
 	n.deletion.isFirst = n.kyma.Status.State != v1beta2.StateDeleting
 	n.kyma.Status.State = v1beta2.StateDeleting
 	return nil
 }
 
-// connectToDelete gets the connection to the runtime of a Kyma that is being deleted. If there is no access Secret, the
-// runtime is not cleaned up: whoever deleted the Secret has decided that the cluster no longer exists. A runtime that
-// belongs to another owner is not cleaned up either. After any other failure, the deletion waits for the runtime, up to
-// the deadline that giveup.go describes.
-func (n *run) connectToDelete(ctx context.Context) error {
+// connectOrGiveUpDeletion gets the connection to the runtime of a Kyma that is being deleted. If there is no access
+// Secret, the runtime is not cleaned up: whoever deleted the Secret has decided that the cluster no longer exists. A
+// runtime that belongs to another owner is not cleaned up either. After any other failure, the deletion waits for the
+// runtime, up to the deadline that giveup.go describes.
+func (n *run) connectOrGiveUpDeletion(ctx context.Context) error {
 	n.catalog.Unsubscribe(n.kyma.Name)
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
 		n.deletion.runtimeLeft = leftAfterDeadline
@@ -65,13 +66,13 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && (n.deletion.isFirst || n.wasUnavailable() || !n.Runtimes.IsOwned(n.kyma.Name)) && !n.InCluster {
-		// verifyToDelete reads the Kyma in the runtime, which shows whether the runtime is available again, and which
-		// owner the runtime has. A later step writes the status to the Kyma that was read here; no other step of the
-		// deletion uses this Kyma.
-		if err = n.verifyToDelete(ctx); err != nil {
+		// readRemoteAndVerifyOwner reads the Kyma in the runtime, which shows whether the runtime is available again,
+		// and which owner the runtime has. A later step writes the status to the Kyma that was read here; no other step
+		// of the deletion uses this Kyma.
+		if err = n.readRemoteAndVerifyOwner(ctx); err != nil {
 			n.remote = nil
 		}
-		if runtimes.IsOthers(err) {
+		if runtimes.IsRuntimeRefused(err) {
 			n.leaveToOwner(err)
 			return nil
 		}
@@ -80,7 +81,7 @@ func (n *run) connectToDelete(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		if err := n.deleteOnControlPlane(ctx); err != nil {
+		if err := n.deleteControlPlaneManifests(ctx); err != nil {
 			return err
 		}
 		return n.waitOrGiveUp(ctx, err)
@@ -88,10 +89,10 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	return nil
 }
 
-// verifyToDelete reads the Kyma in the runtime and verifies the owner of the runtime. If the Kyma in the runtime does
-// not fit the schema, the deletion continues: the deletion needs only the record of the control plane that owns the
-// runtime.
-func (n *run) verifyToDelete(ctx context.Context) error {
+// readRemoteAndVerifyOwner reads the Kyma in the runtime and verifies the owner of the runtime. If the Kyma in the
+// runtime does not fit the schema, the deletion continues: the deletion needs only the record of the control plane that
+// owns the runtime.
+func (n *run) readRemoteAndVerifyOwner(ctx context.Context) error {
 	remote, err := n.readRemote(ctx, n.runtime, n.kyma.Name)
 	isInvalid := loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid
 	if err != nil && !isInvalid {
@@ -100,17 +101,17 @@ func (n *run) verifyToDelete(ctx context.Context) error {
 	if !isInvalid {
 		n.remote = remote
 	}
-	_, err = n.verifyOwner(ctx, n.kyma, n.runtime, remote)
+	_, err = n.verifyOwnerAndMarkRestored(ctx, n.kyma, n.runtime, remote)
 	return err
 }
 
-// deleteOnControlPlane deletes the Manifests of modules on the control plane, which need no runtime.
-func (n *run) deleteOnControlPlane(ctx context.Context) (err error) {
+// deleteControlPlaneManifests deletes the Manifests of modules on the control plane, which need no runtime.
+func (n *run) deleteControlPlaneManifests(ctx context.Context) (err error) {
 	if n.manifests, err = n.listManifests(ctx); err != nil {
 		return err
 	}
 	for _, m := range n.sortedManifests() {
-		if m.Target() == v1beta2.TargetControlPlane && m.DeletionTimestamp.IsZero() {
+		if m.EffectiveTarget() == v1beta2.TargetControlPlane && m.DeletionTimestamp.IsZero() {
 			module := n.moduleToDelete(m)
 			if err := n.removeManifest(ctx, &module); err != nil {
 				return err
@@ -131,10 +132,10 @@ func (n *run) moduleToDelete(m *v1beta2.Manifest) plan.Module {
 	return module
 }
 
-// awaitAdmission waits until the modules of this runtime may be removed, because only a limited number of runtimes may
-// lose their modules at the same time. A deletion that has already begun needs no admission. The status of the Kyma is
-// saved after the step awaitAdmission.
-func (n *run) awaitAdmission(ctx context.Context) (err error) {
+// awaitDeletionAdmission waits until the modules of this runtime may be removed, because only a limited number of
+// runtimes may lose their modules at the same time. A deletion that has already begun needs no admission. The status of
+// the Kyma is saved after the step awaitDeletionAdmission.
+func (n *run) awaitDeletionAdmission(ctx context.Context) (err error) {
 	const recheckInterval = 10 * time.Minute // a fallback: the admission enqueues the Kyma earlier
 	if n.manifests, err = n.listManifests(ctx); err != nil {
 		return err
@@ -160,7 +161,7 @@ func (n *run) deleteModules(ctx context.Context) error {
 		module := n.moduleToDelete(m)
 		left = append(left, m.Labels[v1beta2.LabelModuleName])
 		given := n.deletion.runtimeLeft == leftAfterDeadline || n.deletion.runtimeLeft == leftToOwner
-		if given && m.Target() != v1beta2.TargetControlPlane {
+		if given && m.EffectiveTarget() != v1beta2.TargetControlPlane {
 			if err := n.markGivenUp(ctx, m); err != nil {
 				return err
 			}
@@ -170,7 +171,8 @@ func (n *run) deleteModules(ctx context.Context) error {
 		}
 		n.modules = append(n.modules, module)
 	}
-	if why := missingPermission(n.manifests); why != nil && n.DeletionDeadline > 0 && n.deletion.runtimeLeft == "" {
+	if why := permissionMissingForAll(n.manifests); why != nil && n.DeletionDeadline > 0 &&
+		n.deletion.runtimeLeft == "" {
 		if err := n.waitOrGiveUp(ctx, why); err != nil {
 			return err
 		}
@@ -196,13 +198,13 @@ func (n *run) sortedManifests() []*v1beta2.Manifest {
 // stuck, other runtimes may be admitted.
 func (n *run) isDeletionStuck() bool {
 	return n.deletion.unavailable != nil || n.deletion.isReleased ||
-		slices.ContainsFunc(n.sortedManifests(), waitsForOthers)
+		slices.ContainsFunc(n.sortedManifests(), isDeletionBlocked)
 }
 
-// waitsForOthers reports whether the deletion of a Manifest is blocked until a person acts or until the runtime is
-// available. waitsForOthers returns false for a deletion that makes progress: it only waits until the API server has
+// isDeletionBlocked reports whether the deletion of a Manifest is blocked until a person acts or until the runtime is
+// available. isDeletionBlocked returns false for a deletion that makes progress: it only waits until the API server has
 // deleted the objects.
-func waitsForOthers(m *v1beta2.Manifest) bool {
+func isDeletionBlocked(m *v1beta2.Manifest) bool {
 	return !m.DeletionTimestamp.IsZero() && m.Status.State == v1beta2.StateDeleting &&
 		plan.ReasonOf(m) != v1beta2.ReasonObjectsRemaining
 }
@@ -226,15 +228,15 @@ func (n *run) verifyNoManifests(ctx context.Context) error {
 	return nil
 }
 
-// deleteFromRuntime deletes all delivered objects that belong to no module: the Kyma in the runtime, the agent, the
-// pull Secret and the CRDs.
-func (n *run) deleteFromRuntime(ctx context.Context) error {
+// deleteNonModuleResources deletes all delivered objects that belong to no module: the Kyma in the runtime, the agent,
+// the pull Secret and the CRDs.
+func (n *run) deleteNonModuleResources(ctx context.Context) error {
 	if n.InCluster || n.deletion.runtimeLeft != "" {
 		return nil
 	}
 	var progress *apply.DeletionProgress
 	n.editRecord(func(m *record) { progress = m.deletion })
-	resources, err := n.deletableResources(ctx)
+	resources, err := n.decideDeletableResources(ctx)
 	if err != nil || n.deletion.runtimeLeft != "" {
 		return err
 	}
@@ -251,10 +253,10 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 	return nil
 }
 
-// deliveredResources lists the delivered objects that belong to no module: the Kyma in the runtime, the agent and the
+// nonModuleResources lists the delivered objects that belong to no module: the Kyma in the runtime, the agent and the
 // base objects. The list does not contain the Namespace kyma-system, which stays in the runtime because it contains
 // objects of others.
-func (n *run) deliveredResources() []v1beta2.Resource {
+func (n *run) nonModuleResources() []v1beta2.Resource {
 	all := []v1beta2.Resource{{
 		Group: remoteRef.Group, Version: remoteRef.Version, Kind: remoteRef.Kind,
 		Namespace: remoteRef.Namespace, Name: remoteRef.Name,
@@ -262,12 +264,13 @@ func (n *run) deliveredResources() []v1beta2.Resource {
 	if s := n.kyma.Status.Agent; s != nil {
 		all = append(all, s.Synced...)
 	}
-	return append(all, n.catalog.BaseResources()...)
+	return append(all, n.catalog.BaseResourcesToDelete()...)
 }
 
-// release revokes the certificates of the runtime, and removes the finalizer of this project from the Kyma.
-func (n *run) release(ctx context.Context) error {
-	if err := n.agents.Revoke(ctx, n.kyma.Name); err != nil {
+// revokeCertificatesAndRemoveFinalizer revokes the certificates of the runtime, and removes the finalizer of this
+// project from the Kyma.
+func (n *run) revokeCertificatesAndRemoveFinalizer(ctx context.Context) error {
+	if err := n.agents.RevokeCertificatesOf(ctx, n.kyma.Name); err != nil {
 		return err
 	}
 	if n.deletion.runtimeLeft == leftToOwner {
@@ -279,28 +282,28 @@ func (n *run) release(ctx context.Context) error {
 		// As soon as the finalizer is removed, the Kyma is deleted, and the purge controller opens its own connection
 		// to the runtime. The connection of the Kyma is closed before that, because a later call of Close would close
 		// the connection of the purge controller.
-		n.Runtimes.Close(n.kyma.Name)
+		n.Runtimes.Remove(n.kyma.Name)
 	}
-	// Later reads of the Kyma need not wait until the cache shows that the finalizer is removed, because noteReleased
-	// records the removal.
+	// Later reads of the Kyma need not wait until the cache shows that the finalizer is removed, because
+	// noteFinalizerRemoved records the removal.
 	err := loop.RemoveFinalizers(ctx, n.Client, n.kyma, []string{v1beta2.FinalizerKyma},
 		client.DisableReadYourWritesConsistency)
 	if err != nil {
 		return err
 	}
 	if !closesFirst {
-		n.Runtimes.Close(n.kyma.Name)
+		n.Runtimes.Remove(n.kyma.Name)
 	}
 	n.agents.ForgetHeartbeats(n.kyma.Name)
-	n.noteReleased()
-	return n.awaitFinalizers(ctx)
+	n.noteFinalizerRemoved()
+	return n.awaitOtherFinalizers(ctx)
 }
 
-// awaitFinalizers waits for other controllers: their finalizers keep a Kyma from which this controller has removed its
-// own finalizer.
-func (n *run) awaitFinalizers(context.Context) error {
+// awaitOtherFinalizers waits for other controllers: their finalizers keep a Kyma from which this controller has removed
+// its own finalizer.
+func (n *run) awaitOtherFinalizers(context.Context) error {
 	n.remote, n.runtime, n.found.resolved = nil, nil, true // the modules and the Kyma in the runtime are deleted
-	if err := loop.AwaitFinalizers(n.kyma, []string{v1beta2.FinalizerKyma}); err != nil {
+	if err := loop.WaitForForeignFinalizers(n.kyma, []string{v1beta2.FinalizerKyma}); err != nil {
 		n.deletion.isReleased = true
 		return err
 	}

@@ -94,7 +94,7 @@ func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
 		n.deletion.unavailable = &unavailableError{why, n.DeletionDeadline}
 		return loop.Later(min(left, recheckInterval), "the runtime")
 	}
-	return n.giveUp(ctx, since, why)
+	return n.giveUpDeletion(ctx, since, why)
 }
 
 // unavailableSince returns the time since when the runtime has been unavailable during this deletion. If the runtime
@@ -112,13 +112,13 @@ func (n *run) wasUnavailable() bool {
 	return meta.IsStatusConditionFalse(n.kyma.Status.Conditions, v1beta2.ConditionReachable)
 }
 
-// giveUp writes a tombstone (a ConfigMap that lists the objects left in the runtime) and annotates the Kyma. After the
-// Kyma was annotated as given up, the later steps of its deletion send no requests to the runtime.
-func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
+// giveUpDeletion writes a tombstone (a ConfigMap that lists the objects left in the runtime) and annotates the Kyma.
+// After the Kyma was annotated as given up, the later steps of its deletion send no requests to the runtime.
+func (n *run) giveUpDeletion(ctx context.Context, since time.Time, why error) error {
 	if err := n.deleteManifests(ctx); err != nil {
 		return err
 	}
-	t := tombstone.New(n.kyma, n.sortedManifests(), n.deliveredResources())
+	t := tombstone.New(n.kyma, n.sortedManifests(), n.nonModuleResources())
 	t.UnreachableSince, t.GivenUpAt = metav1.NewTime(since), metav1.NewTime(n.now)
 	t.Reason, t.Message = loop.Reason(why), why.Error()
 	parts, err := t.ConfigMaps(n.kyma.Namespace)
@@ -137,11 +137,11 @@ func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 		return err
 	}
 	metrics.DeletionsGivenUp.WithLabelValues(t.Reason).Inc()
-	log.FromContext(ctx).Info("deletion given up", "tombstone", parts[0].Name, "objects", t.Count(),
+	log.FromContext(ctx).Info("deletion given up", "tombstone", parts[0].Name, "objects", t.ObjectCount(),
 		"reason", t.Reason, "since", since)
 	n.event(corev1.EventTypeWarning, v1beta2.EventDeletionGivenUp, fmt.Sprintf(
 		"%d objects of %d modules and of the manager remain in the runtime, as listed in ConfigMap %s: %.512s",
-		t.Count(), len(t.Modules), parts[0].Name, t.Message))
+		t.ObjectCount(), len(t.Modules), parts[0].Name, t.Message))
 	n.deletion.runtimeLeft, n.remote = leftAfterDeadline, nil // n.remote is nil: no status is written to the runtime
 	return nil
 }
@@ -191,14 +191,14 @@ func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
 	return err
 }
 
-// missingPermission returns an error if all Manifests of a runtime are stuck in deletion. A Manifest is stuck if it is
-// being deleted, and its deletion needs a permission that is missing in the runtime. The error describes the first
-// missing permission. If at least one Manifest is not stuck, missingPermission returns nil.
-func missingPermission(manifests map[string]*v1beta2.Manifest) error {
+// permissionMissingForAll returns an error if all Manifests of a runtime are stuck in deletion. A Manifest is stuck if
+// it is being deleted, and its deletion needs a permission that is missing in the runtime. The error describes the
+// first missing permission. If at least one Manifest is not stuck, permissionMissingForAll returns nil.
+func permissionMissingForAll(manifests map[string]*v1beta2.Manifest) error {
 	var why error
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {
 		m := manifests[name]
-		if m.Target() == v1beta2.TargetControlPlane {
+		if m.EffectiveTarget() == v1beta2.TargetControlPlane {
 			continue // it needs no permission in the runtime
 		}
 		if m.DeletionTimestamp.IsZero() || plan.ReasonOf(m) != v1beta2.ReasonRuntimeForbidden {

@@ -171,7 +171,8 @@ func TestWaitOrGiveUp(t *testing.T) {
 				return
 			}
 			written, err := tombstone.Read(maps.Items)
-			if err != nil || len(written) != 1 || written[0].Reason != loop.Reason(c.err) || written[0].Count() != 2 ||
+			if err != nil || len(written) != 1 || written[0].Reason != loop.Reason(c.err) ||
+				written[0].ObjectCount() != 2 ||
 				written[0].UnreachableSince.IsZero() {
 				t.Errorf("%s: tombstones %+v, %v, want one with the object of the module and the Kyma", c.reason,
 					written, err)
@@ -240,7 +241,7 @@ func TestForbidden(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := missingPermission(c.manifests)
+			err := permissionMissingForAll(c.manifests)
 			if (err != nil) != c.want || c.want && !isUnavailable(err) {
 				t.Errorf("%s: got %v, want %t", c.reason, err, c.want)
 			}
@@ -288,15 +289,15 @@ func TestReportReachable(t *testing.T) {
 }
 
 // TestAwaitFinalizers checks that the status of a Kyma names the finalizer of another controller after the Kyma
-// controller has removed its own finalizer. The step awaitFinalizers needs neither the runtime nor the modules.
+// controller has removed its own finalizer. The step awaitOtherFinalizers needs neither the runtime nor the modules.
 func TestAwaitFinalizers(t *testing.T) {
 	n, _ := deletionRun(t, 0, 0, interceptor.Funcs{})
 	n.kyma.Finalizers = append(n.kyma.Finalizers, "example.com/hold")
-	if n.isDeletionStuck() || loop.AwaitFinalizers(n.kyma, []string{v1beta2.FinalizerKyma}) != nil {
+	if n.isDeletionStuck() || loop.WaitForForeignFinalizers(n.kyma, []string{v1beta2.FinalizerKyma}) != nil {
 		t.Error("with its own finalizer, the deletion does not wait for others")
 	}
 	n.kyma.Finalizers = n.kyma.Finalizers[1:]
-	err := n.awaitFinalizers(t.Context())
+	err := n.awaitOtherFinalizers(t.Context())
 	if err == nil || !n.isDeletionStuck() {
 		t.Fatalf("the deletion does not wait, or others are not admitted: %v", err)
 	}

@@ -30,7 +30,7 @@ func (n *run) resolve(ctx context.Context) (err error) {
 	if n.manifests, err = n.listManifests(ctx); err != nil {
 		return err
 	}
-	n.policies.Refresh(ctx)
+	n.policies.RefreshConfigMap(ctx)
 	n.found.policyProblem = n.policies.Problem()
 	if n.modules, err = n.decide(ctx, n.remote, n.manifests); err != nil {
 		return err
@@ -103,19 +103,19 @@ func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest,
 	return m, nil
 }
 
-// install creates or updates the Manifest of every requested module. If a module fails, install continues with the
-// other modules, and the next steps run, too. The later step settle returns the errors of the failed modules.
-func (n *run) install(ctx context.Context) error {
+// writeManifests creates or updates the Manifest of every requested module. If a module fails, writeManifests continues
+// with the other modules, and the next steps run, too. The later step settle returns the errors of the failed modules.
+func (n *run) writeManifests(ctx context.Context) error {
 	for i := range n.modules {
 		m := &n.modules[i]
 		switch {
 		case !m.IsRequested:
-		case m.Pause() != nil:
-			m.Err = n.annotate(ctx, m, v1beta2.AnnotationPaused, m.Pause().Message)
+		case m.PauseBlocker() != nil:
+			m.Err = n.setManifestAnnotation(ctx, m, v1beta2.AnnotationPaused, m.PauseBlocker().Message)
 		case !m.Spec.IsManaged():
-			m.Err = n.annotate(ctx, m, v1beta2.AnnotationIsUnmanaged, v1beta2.ValueTrue)
+			m.Err = n.setManifestAnnotation(ctx, m, v1beta2.AnnotationIsUnmanaged, v1beta2.ValueTrue)
 		case m.Decision.Blocker != nil:
-			m.Err = errors.Join(n.annotate(ctx, m, v1beta2.AnnotationPaused, ""), n.recheckContent(ctx, m))
+			m.Err = errors.Join(n.setManifestAnnotation(ctx, m, v1beta2.AnnotationPaused, ""), n.recheckContent(ctx, m))
 		default:
 			m.Err = n.installModule(ctx, m)
 		}
@@ -123,9 +123,9 @@ func (n *run) install(ctx context.Context) error {
 	return nil
 }
 
-// annotate sets an annotation of the Manifest of a module, or removes the annotation if value is "". annotate does
-// nothing if the Manifest does not exist or is being deleted.
-func (n *run) annotate(ctx context.Context, m *plan.Module, key, value string) error {
+// setManifestAnnotation sets an annotation of the Manifest of a module, or removes the annotation if value is "".
+// setManifestAnnotation does nothing if the Manifest does not exist or is being deleted.
+func (n *run) setManifestAnnotation(ctx context.Context, m *plan.Module, key, value string) error {
 	if m.Manifest == nil || !m.Manifest.DeletionTimestamp.IsZero() || m.Manifest.Annotations[key] == value {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	if plan.AwaitsInventory(m.Manifest) {
 		return nil // the event of the inventory triggers the next reconcile
 	}
-	artefact, err := n.artefactOf(ctx, m)
+	artefact, err := n.resolveArtefact(ctx, m)
 	if err != nil {
 		return fmt.Errorf("module %s, version %s: %w", m.Spec.Name, m.Decision.Version, err)
 	}
@@ -170,7 +170,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 		return nil // the version was replaced in the registry
 	}
 	want := plan.DesiredManifest(n.kyma, m, artefact, n.now)
-	n.Shards.SetLabel(want, n.kyma.Name)
+	n.Shards.SetShardLabel(want, n.kyma.Name)
 	if m.Manifest == nil {
 		if m.Manifest, err = n.readManifest(ctx, want.Name); err != nil || m.Manifest != nil &&
 			!m.Manifest.DeletionTimestamp.IsZero() {
@@ -206,14 +206,15 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 // already has the artefact. If the registry cache does not have the artefact, the Manifest controller sets
 // AnnotationSyncOCIRef later, which costs an additional write.
 func (n *run) setSyncRef(m *v1beta2.Manifest) {
-	if source, err := v1beta2.DecodeImageSpec(m.Spec.Install.Source); err == nil && n.Registry.HasCached(source.Ref) {
+	if source, err := v1beta2.DecodeImageSpec(m.Spec.Install.Source); err == nil &&
+		n.Registry.CanInstallFromCache(source.Ref) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationSyncOCIRef, source.Ref)
 	}
 }
 
-// remove deletes two kinds of Manifests: those of modules that are no longer requested, and those of modules that this
-// runtime must not have.
-func (n *run) remove(ctx context.Context) error {
+// removeManifests deletes two kinds of Manifests: those of modules that are no longer requested, and those of modules
+// that this runtime must not have.
+func (n *run) removeManifests(ctx context.Context) error {
 	var errs []error
 	for i := range n.modules {
 		m := &n.modules[i]
@@ -229,7 +230,7 @@ func (n *run) remove(ctx context.Context) error {
 // removeManifest deletes the Manifest of a module, unless it is being deleted already. Before the deletion,
 // removeManifest records in the Manifest whether the user allows the deletion of custom resources.
 func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
-	if updated := plan.WithPermission(m); updated != nil {
+	if updated := plan.WithCustomResourceDeletion(m); updated != nil {
 		if err := n.patchManifest(ctx, m, updated); err != nil {
 			return client.IgnoreNotFound(err)
 		}
@@ -250,10 +251,10 @@ func (n *run) upgradeDeleted(ctx context.Context, m *plan.Module) {
 	}
 	upgraded := *m
 	upgraded.Decision = *m.Upgrade
-	artefact, err := n.artefactOf(ctx, &upgraded)
+	artefact, err := n.resolveArtefact(ctx, &upgraded)
 	if err == nil && upgraded.Decision.Blocker == nil {
 		want := plan.DesiredManifest(n.kyma, &upgraded, artefact, n.now)
-		if err = n.patchManifest(ctx, m, plan.WithOperatorOf(m.Manifest, want)); err == nil {
+		if err = n.patchManifest(ctx, m, plan.WithSpecKeepingResource(m.Manifest, want)); err == nil {
 			log.FromContext(ctx).Info("upgrading a module that is being deleted", "module", m.Spec.Name, "version",
 				want.Spec.Version)
 			return
@@ -276,10 +277,10 @@ func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	return nil
 }
 
-// settle returns the errors of modules, so that these modules are retried. For each newly blocked module, settle
-// records one event. The error of a mandatory module only requeues the Kyma and does not become an error of the Kyma,
-// because the admin of the runtime has not requested the module.
-func (n *run) settle(context.Context) error {
+// returnModuleErrors returns the errors of modules, so that these modules are retried. For each newly blocked module,
+// settle records one event. The error of a mandatory module only requeues the Kyma and does not become an error of the
+// Kyma, because the admin of the runtime has not requested the module.
+func (n *run) returnModuleErrors(context.Context) error {
 	var errs []error
 	var blocked []changelog.Event
 	recheckAfter := time.Duration(0)
@@ -291,7 +292,7 @@ func (n *run) settle(context.Context) error {
 		case m.Err != nil:
 			errs = append(errs, m.Err)
 		case m.Decision.Blocker != nil && !m.IsMandatory:
-			blocked = append(blocked, n.newBlockers(m)...)
+			blocked = append(blocked, n.countNewBlockers(m)...)
 		}
 	}
 	for _, e := range changelog.Fold(blocked) {
@@ -300,12 +301,12 @@ func (n *run) settle(context.Context) error {
 	if err := errors.Join(errs...); err != nil || recheckAfter == 0 {
 		return err
 	}
-	return loop.RecheckAfter(recheckAfter)
+	return loop.ContinueAndRequeueAfter(recheckAfter)
 }
 
-// newBlockers counts the new blockers of modules, and returns one event for each of them. A blocker is new if its code
-// is not the former reason of the module.
-func (n *run) newBlockers(m *plan.Module) []changelog.Event {
+// countNewBlockers counts the new blockers of modules, and returns one event for each of them. A blocker is new if its
+// code is not the former reason of the module.
+func (n *run) countNewBlockers(m *plan.Module) (eventsToRecord []changelog.Event) {
 	b := m.Decision.Blocker
 	if m.Former != nil && m.Former.Reason == b.Code {
 		return nil
@@ -316,7 +317,7 @@ func (n *run) newBlockers(m *plan.Module) []changelog.Event {
 	}
 	metrics.ModuleBlocked.WithLabelValues(name, b.Code).Inc()
 	kind := corev1.EventTypeWarning
-	if b.Code == v1beta2.ReasonWaitingForWindow || m.Pause() != nil {
+	if b.Code == v1beta2.ReasonWaitingForWindow || m.PauseBlocker() != nil {
 		kind = corev1.EventTypeNormal // a person or the policy intends this blocker
 	}
 	return []changelog.Event{{Type: kind, Reason: b.Code, Note: b.Message, Module: m.Spec.Name}}
@@ -329,12 +330,12 @@ func (n *run) event(kind, reason, note string) {
 	}
 }
 
-// artefactOf returns the artefact of the decided version. The artefact is taken from the Manifest, without a request to
-// the registry, if the Manifest already has the decided version, with the content whose digest the ModuleTemplate
-// records, and if nobody else has edited the Manifest. A Manifest that has no spec.install, or that names another
-// registry, is used only if the registry cannot be read. If the content of the version was replaced in the registry,
-// artefactOf sets the blocker of the module.
-func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
+// resolveArtefact returns the artefact of the decided version. The artefact is taken from the Manifest, without a
+// request to the registry, if the Manifest already has the decided version, with the content whose digest the
+// ModuleTemplate records, and if nobody else has edited the Manifest. A Manifest that has no spec.install, or that
+// names another registry, is used only if the registry cannot be read. If the content of the version was replaced in
+// the registry, resolveArtefact sets the blocker of the module.
+func (n *run) resolveArtefact(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
 	var has *plan.Artefact // the artefact in the Manifest, nil if the Manifest does not have this version and content
 	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&
 		is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component && !n.isEdited(is) {
@@ -362,19 +363,19 @@ func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, er
 	if err != nil {
 		return plan.Artefact{}, err
 	}
-	template, err := n.versions.Check(ctx, m.Decision.Template, artefact.Content)
+	template, err := n.versions.RecordContent(ctx, m.Decision.Template, artefact.Content)
 	if err != nil {
 		return plan.Artefact{}, err
 	}
-	if b := channel.CheckContent(template, m.Spec.Name, m.Decision.Version); b != nil {
+	if b := channel.ReplacedContentBlocker(template, m.Spec.Name, m.Decision.Version); b != nil {
 		m.Decision.Blocker, m.Decision.Template, m.Decision.Next = b, nil, ""
 	}
 	return artefact, nil
 }
 
-// ManifestOf returns the Manifest that a runtime without settings of its own would get for a version. The returned
-// Manifest is not written: the preflight check of a version renders it.
-func (r *Reconciler) ManifestOf(ctx context.Context, component, version string, t *v1beta2.ModuleTemplate) (
+// PreflightManifest returns the Manifest that a runtime without settings of its own would get for a version. The
+// returned Manifest is not written: the preflight check of a version renders it.
+func (r *Reconciler) PreflightManifest(ctx context.Context, component, version string, t *v1beta2.ModuleTemplate) (
 	*v1beta2.Manifest, error) {
 	found, err := r.Registry.Component(ctx, component, version)
 	if err != nil {
@@ -412,7 +413,7 @@ func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
 	if err := n.Client.Get(ctx, types.NamespacedName{Namespace: n.Namespace, Name: name}, t); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	_, err = n.versions.Check(ctx, t, component.Content)
+	_, err = n.versions.RecordContent(ctx, t, component.Content)
 	return err
 }
 

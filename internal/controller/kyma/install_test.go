@@ -41,11 +41,13 @@ func TestFinalizersOfOthersStay(t *testing.T) {
 	}{
 		"Adopt": {
 			reason: "when ours is added", object: &v1beta2.Kyma{},
-			do: func(ctx context.Context, n *run, _ client.Object) error { return n.adopt(ctx) },
+			do: func(ctx context.Context, n *run, _ client.Object) error { return n.addFinalizerAndLabel(ctx) },
 		},
 		"Release": {
 			reason: "when ours is removed", object: &v1beta2.Kyma{}, isDeleting: true,
-			do: func(ctx context.Context, n *run, _ client.Object) error { return n.release(ctx) },
+			do: func(ctx context.Context, n *run, _ client.Object) error {
+				return n.revokeCertificatesAndRemoveFinalizer(ctx)
+			},
 		},
 		"Mandatory": {
 			reason: "when that of the Kyma project is removed", isDeleting: true,
@@ -53,7 +55,7 @@ func TestFinalizersOfOthersStay(t *testing.T) {
 				Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}},
 			do: func(ctx context.Context, n *run, read client.Object) error {
 				n.Client = staleList{n.Client, read.(*v1beta2.ModuleReleaseMeta)}
-				_, err := n.releaseMandatory(ctx)
+				_, err := n.removeMandatoryFinalizers(ctx)
 				return err
 			},
 		},
@@ -129,7 +131,7 @@ func TestDeleteOnlyTheManifestThatWasRead(t *testing.T) {
 		Name: "a-keda", UID: types.UID("read")}}
 	m.Labels = map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
 	for name, do := range map[string]func(*run) error{
-		"Remove": func(n *run) error { return n.remove(t.Context()) },
+		"Remove": func(n *run) error { return n.removeManifests(t.Context()) },
 		"Delete": func(n *run) error { return n.deleteModules(t.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {

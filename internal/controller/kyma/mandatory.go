@@ -12,11 +12,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// releaseMandatory removes a finalizer of the Kyma project's lifecycle-manager from ModuleReleaseMetas of mandatory
-// modules. Lifecycle Manager itself never adds this finalizer. The finalizer is removed when the ModuleReleaseMeta is
-// being deleted and no runtime has the module any more. releaseMandatory returns true if a runtime still has the module
-// of a ModuleReleaseMeta that is being deleted and has the finalizer.
-func (r *Reconciler) releaseMandatory(ctx context.Context) (waits bool, err error) {
+// removeMandatoryFinalizers removes a finalizer of the Kyma project's lifecycle-manager from ModuleReleaseMetas of
+// mandatory modules. Lifecycle Manager itself never adds this finalizer. The finalizer is removed when the
+// ModuleReleaseMeta is being deleted and no runtime has the module any more. removeMandatoryFinalizers returns true if
+// a runtime still has the module of a ModuleReleaseMeta that is being deleted and has the finalizer.
+func (r *Reconciler) removeMandatoryFinalizers(ctx context.Context) (hasRemaining bool, err error) {
 	var releases v1beta2.ModuleReleaseMetaList
 	in := client.InNamespace(r.Namespace)
 	if err := r.Client.List(ctx, &releases, in,
@@ -36,7 +36,7 @@ func (r *Reconciler) releaseMandatory(ctx context.Context) (waits bool, err erro
 			return false, fmt.Errorf("listing the Manifests of mandatory module %s: %w", release.Name, err)
 		}
 		if len(left.Items) > 0 {
-			waits = true
+			hasRemaining = true
 			continue
 		}
 		if err := loop.RemoveFinalizers(ctx, r.Client, release,
@@ -44,5 +44,5 @@ func (r *Reconciler) releaseMandatory(ctx context.Context) (waits bool, err erro
 			return true, err
 		}
 	}
-	return waits, nil
+	return hasRemaining, nil
 }

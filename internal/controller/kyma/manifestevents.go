@@ -64,7 +64,7 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 			}
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueing.Queue) {
-			r.releaseIfApplied(ctx, e)
+			r.releaseStartIfApplied(ctx, e)
 			isOwnWrite := isSpecChanged(e) && r.ownWrites.takeExpected(e.ObjectNew.(*v1beta2.Manifest))
 			if !isOwnWrite {
 				r.ownWrites.noteEdit(e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest))
@@ -81,7 +81,9 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 }
 
 // isSpecChanged reports whether an update changes more than the status and the recordAnnotations.
-func isSpecChanged(e event.UpdateEvent) bool { return loop.SpecChanged(recordAnnotations...).Update(e) }
+func isSpecChanged(e event.UpdateEvent) bool {
+	return loop.SpecOrMetadataChanged(recordAnnotations...).Update(e)
+}
 
 // delayAfter returns whether an update of a Manifest requires a reconcile of its Kyma, and the delay of that reconcile.
 func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnWrite bool) (
@@ -95,7 +97,7 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 	case specChanged && before.Generation != now.Generation:
 		was = v1beta2.StateProcessing // the state that the reconcile with the own write has reported
 	}
-	applied := plan.InstalledVersion(before) != plan.InstalledVersion(now)
+	applied := plan.InstalledOrRequestedVersion(before) != plan.InstalledOrRequestedVersion(now)
 	// visible means that the status of the Kyma shows the version and the message of the Manifest.
 	visible := is != v1beta2.StateProcessing || time.Since(plan.ProcessingSince(now)) >= plan.SlowModuleDelay
 	changed := was != is || visible && (applied ||
@@ -203,10 +205,10 @@ func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest
 	return false
 }
 
-// releaseIfApplied ends the admission of a new runtime as soon as all objects of its modules are applied, so that the
-// next new runtime is admitted. From then on, the control plane has no more work with the new runtime: only the runtime
-// itself decides when its modules become Ready.
-func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) {
+// releaseStartIfApplied ends the admission of a new runtime as soon as all objects of its modules are applied, so that
+// the next new runtime is admitted. From then on, the control plane has no more work with the new runtime: only the
+// runtime itself decides when its modules become Ready.
+func (r *Reconciler) releaseStartIfApplied(ctx context.Context, e event.UpdateEvent) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	kyma := now.Labels[v1beta2.LabelKymaName]
 	if before.Status.AppliedDigest != "" || now.Status.AppliedDigest == "" || !r.starting.IsAdmitted(kyma) {

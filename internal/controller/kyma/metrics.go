@@ -16,9 +16,9 @@ const renewalGracePeriod = 24 * time.Hour
 // series that no longer match the status.
 func (n *run) recordMetrics() {
 	owner := n.Namespace + "/" + n.kyma.Name
-	metrics.Modules.Set(owner, countsOf(n.kyma.Status.Modules)...)
+	metrics.Modules.Set(owner, moduleLabelValues(n.kyma.Status.Modules)...)
 	if n.found.resolved {
-		metrics.Modules.Set(owner+"/mandatory", countsOf(plan.MandatoryEntries(n.modules, n.now))...)
+		metrics.Modules.Set(owner+"/mandatory", moduleLabelValues(plan.MandatoryEntries(n.modules, n.now))...)
 	}
 	if !n.RuntimeMetrics {
 		return
@@ -44,8 +44,8 @@ func (n *run) recordMetrics() {
 	}
 }
 
-// countsOf returns the label values for the metric that counts the modules of the fleet.
-func countsOf(modules []v1beta2.ModuleStatus) [][]string {
+// moduleLabelValues returns the label values for the metric that counts the modules of the fleet.
+func moduleLabelValues(modules []v1beta2.ModuleStatus) [][]string {
 	all := make([][]string, len(modules))
 	for i, m := range modules {
 		all[i] = []string{m.Name, m.Version, m.Channel, string(m.State)}

@@ -35,12 +35,12 @@ func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.C
 	}
 }
 
-// verifyOwner decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil. If the runtime
-// contains the record of another owner and the Kyma may therefore not use the runtime, verifyOwner returns a
-// *runtimes.Error. If the record in the runtime names this Kyma as the owner, verifyOwner does two things: it marks the
-// Manifests whose recorded state this control plane has lost, and then it allows the other controllers to use the
-// connection to the runtime.
-func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
+// verifyOwnerAndMarkRestored decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil.
+// If the runtime contains the record of another owner and the Kyma may therefore not use the runtime,
+// verifyOwnerAndMarkRestored returns a *runtimes.Error. If the record in the runtime names this Kyma as the owner,
+// verifyOwnerAndMarkRestored does two things: it marks the Manifests whose recorded state this control plane has lost,
+// and then it allows the other controllers to use the connection to the runtime.
+func (r *Reconciler) verifyOwnerAndMarkRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) (ownership.Found, error) {
 	found, err := ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOf(remote), r.claim(kyma, rt))
 	if refusal, ok := errors.AsType[*ownership.Refusal](err); ok {
@@ -49,7 +49,7 @@ func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *ru
 		return found, refused
 	}
 	if err == nil {
-		err = r.markRestored(ctx, kyma, rt, remote)
+		err = r.markLostModules(ctx, kyma, rt, remote)
 	}
 	if err == nil && found.IsRecorded && found.TakenFrom == "" {
 		r.Runtimes.MarkOwned(kyma.Name, rt, subscriberKey(kyma.Name))
@@ -57,19 +57,19 @@ func (r *Reconciler) verifyOwner(ctx context.Context, kyma *v1beta2.Kyma, rt *ru
 	return found, err
 }
 
-// verifyRemote calls verifyOwner in the reconcile of a Kyma.
-func (n *run) verifyRemote(ctx context.Context, remote *v1beta2.Kyma) (err error) {
-	if n.owner, err = n.verifyOwner(ctx, n.kyma, n.runtime, remote); !runtimes.IsOthers(err) {
+// verifyRuntimeOwner calls verifyOwnerAndMarkRestored in the reconcile of a Kyma.
+func (n *run) verifyRuntimeOwner(ctx context.Context, remote *v1beta2.Kyma) (err error) {
+	if n.owner, err = n.verifyOwnerAndMarkRestored(ctx, n.kyma, n.runtime, remote); !runtimes.IsRuntimeRefused(err) {
 		return err
 	}
 	return n.refuse(err)
 }
 
-// ownRecord returns, for in-cluster mode, the record that names this control plane as the owner of its own cluster. The
-// record is on the reconciled Kyma itself, and another control plane that registers the cluster finds it there. If the
-// Kyma already has a record of another control plane, ownRecord returns an *ownership.Refusal. If the Kyma takes the
-// cluster over, the second result, takenFrom, describes the former owner.
-func (n *run) ownRecord() (record, takenFrom string, err error) {
+// inClusterOwnerRecord returns, for in-cluster mode, the record that names this control plane as the owner of its own
+// cluster. The record is on the reconciled Kyma itself, and another control plane that registers the cluster finds it
+// there. If the Kyma already has a record of another control plane, inClusterOwnerRecord returns an *ownership.Refusal.
+// If the Kyma takes the cluster over, the second result, takenFrom, describes the former owner.
+func (n *run) inClusterOwnerRecord() (record, takenFrom string, err error) {
 	claim := ownership.Claim{
 		Me: ownership.Owner{ControlPlane: n.ControlPlaneID, Kyma: n.kyma.Namespace + "/" + n.kyma.Name,
 			UID: n.kyma.UID, Cluster: n.ControlPlaneID},
@@ -92,10 +92,11 @@ func (n *run) ownRecord() (record, takenFrom string, err error) {
 	return "", "", refusal
 }
 
-// settleOwner completes the verification of the owner after the Kyma controller has written the record of the owner
-// into the runtime: it allows the other controllers to use the runtime. If the runtime was taken over, settleOwner
-// removes the annotation that requested the takeover, and requests a comparison of all modules with the runtime.
-func (n *run) settleOwner(ctx context.Context) error {
+// completeOwnership completes the verification of the owner after the Kyma controller has written the record of the
+// owner into the runtime: it allows the other controllers to use the runtime. If the runtime was taken over,
+// completeOwnership removes the annotation that requested the takeover, and requests a comparison of all modules with
+// the runtime.
+func (n *run) completeOwnership(ctx context.Context) error {
 	n.kyma.Status.ClusterID = n.owner.Owner.Cluster
 	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name))
 	if n.owner.TakenFrom != "" {
@@ -112,11 +113,11 @@ func (n *run) settleOwner(ctx context.Context) error {
 	})
 }
 
-// verifyOnDemand verifies the owner of a runtime for the other controllers if the Kyma is not reconciled: either it has
-// the label skip-reconciliation, or the Kyma does not exist although its Manifests exist. verifyOnDemand writes
-// nothing.
-func (r *Reconciler) verifyOnDemand(ctx context.Context, key types.NamespacedName, kyma *v1beta2.Kyma) error {
-	if !r.Runtimes.IsOwnerWanted(key.Name) {
+// verifyOwnerOnDemand verifies the owner of a runtime for the other controllers if the Kyma is not reconciled: either
+// it has the label skip-reconciliation, or the Kyma does not exist although its Manifests exist. verifyOwnerOnDemand
+// writes nothing.
+func (r *Reconciler) verifyOwnerOnDemand(ctx context.Context, key types.NamespacedName, kyma *v1beta2.Kyma) error {
+	if !r.Runtimes.IsVerificationRequested(key.Name) {
 		return nil
 	}
 	if kyma == nil {
@@ -124,7 +125,7 @@ func (r *Reconciler) verifyOnDemand(ctx context.Context, key types.NamespacedNam
 	}
 	kyma = kyma.DeepCopy()
 	delete(kyma.Annotations, v1beta2.AnnotationTakeRuntime) // no record would be written
-	rt, err := r.Runtimes.Connect(ctx, key.Name)
+	rt, err := r.Runtimes.GetForVerification(ctx, key.Name)
 	if loop.Reason(err) != "" {
 		return nil // the other controllers have the same error
 	}
@@ -133,10 +134,10 @@ func (r *Reconciler) verifyOnDemand(ctx context.Context, key types.NamespacedNam
 	}
 	remote, err := r.readRemote(ctx, rt, key.Name)
 	if err == nil {
-		_, err = r.verifyOwner(ctx, kyma, rt, remote)
+		_, err = r.verifyOwnerAndMarkRestored(ctx, kyma, rt, remote)
 	}
 	switch {
-	case runtimes.IsOthers(err):
+	case runtimes.IsRuntimeRefused(err):
 		return nil
 	case err != nil:
 		return err
@@ -151,15 +152,15 @@ func (n *run) leaveToOwner(why error) {
 	n.deletion.runtimeLeft, n.deletion.owner, n.remote = leftToOwner, why, nil
 }
 
-// deletableResources returns the delivered objects that are to be deleted from the runtime. Before the first deletion,
-// deletableResources lists all Kymas in the runtime. The annotations of the runtime's own Kyma show whether another
-// owner has taken the runtime over; then nothing is deleted. If the runtime has further Kymas, the cluster is a control
-// plane, too, and its CRDs are not deleted.
-func (n *run) deletableResources(ctx context.Context) (all []v1beta2.Resource, err error) {
+// decideDeletableResources returns the delivered objects that are to be deleted from the runtime. Before the first
+// deletion, decideDeletableResources lists all Kymas in the runtime. The annotations of the runtime's own Kyma show
+// whether another owner has taken the runtime over; then nothing is deleted. If the runtime has further Kymas, the
+// cluster is a control plane, too, and its CRDs are not deleted.
+func (n *run) decideDeletableResources(ctx context.Context) (all []v1beta2.Resource, err error) {
 	if n.editRecord(func(m *record) { all = m.deletable }); all != nil {
 		return all, nil
 	}
-	in, err := ownership.ListKymas(ctx, n.runtime.Cluster)
+	in, err := ownership.FindOwnAndOtherKyma(ctx, n.runtime.Cluster)
 	if err != nil {
 		return nil, n.waitOrGiveUp(ctx, err)
 	}
@@ -172,9 +173,9 @@ func (n *run) deletableResources(ctx context.Context) (all []v1beta2.Resource, e
 			return nil, nil
 		}
 	}
-	all = n.deliveredResources()
+	all = n.nonModuleResources()
 	if in.Other != "" {
-		all = ownership.WithoutCRDs(all)
+		all = ownership.WithoutOwnCRDs(all)
 		n.event(corev1.EventTypeWarning, v1beta2.EventCRDsKept, in.WhyCRDsStay(n.runtime.Server))
 	}
 	n.editRecord(func(m *record) { m.deletable = all })

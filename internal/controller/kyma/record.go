@@ -25,11 +25,12 @@ type record struct {
 	request     request                 // of the Kyma in the runtime at the last read
 	remote      lastRemote              // the Kyma in the runtime
 	deletion    *apply.DeletionProgress // the objects in the runtime with a deletion request
-	deletable   []v1beta2.Resource      // the objects to delete, once it is known which; see deletableResources
-	isCompared  bool                    // markRestored has compared the statuses
-	recreated   []string                // modules whose lost Manifests were created again; see restored.Unreported
-	deferredAt  time.Time               // since when the status is not saved, zero if it is; see deferSave
-	releasedUID types.UID               // UID of the Kyma without our finalizer; the cache may still have that Kyma
+	deletable   []v1beta2.Resource      // the objects to delete, once it is known which; see decideDeletableResources
+	isCompared  bool                    // markLostModules has compared the statuses
+	// modules whose lost Manifests were created again; see restored.WithoutReportedRemovals
+	recreated   []string
+	deferredAt  time.Time // since when the status is not saved, zero if it is; see deferSave
+	releasedUID types.UID // UID of the Kyma without our finalizer; the cache may still have that Kyma
 }
 
 // lastRemote is the Kyma in the runtime as the last reconcile has left it.
@@ -43,9 +44,9 @@ type lastRemote struct {
 // read. While modules are installed, several reconciles of a Kyma follow each other within remoteReusePeriod.
 const remoteReusePeriod = 5 * time.Second
 
-// takeRemote returns the Kyma in the runtime that the last reconcile has kept. takeRemote returns nil if this Kyma is
-// too old, if an event has shown that it may have changed, or if a person has requested a retry.
-func (n *run) takeRemote(ctx context.Context) (remote *v1beta2.Kyma) {
+// takeCachedRemote returns the Kyma in the runtime that the last reconcile has kept. takeCachedRemote returns nil if
+// this Kyma is too old, if an event has shown that it may have changed, or if a person has requested a retry.
+func (n *run) takeCachedRemote(ctx context.Context) (remote *v1beta2.Kyma) {
 	n.editRecord(func(m *record) {
 		last := m.remote
 		reuse := min(remoteReusePeriod, n.Runtimes.PollInterval(n.kyma.Name))
@@ -60,15 +61,15 @@ func (n *run) takeRemote(ctx context.Context) (remote *v1beta2.Kyma) {
 	return remote
 }
 
-// keepRemote keeps the Kyma that was read from the runtime in memory, so that the next reconcile need not read it
-// again. keepRemote keeps the Kyma only if the next reconcile will probably come soon, and if no event about the Kyma
-// has arrived in this reconcile. keepRemote does not keep the Kyma in three cases:
+// cacheRemote keeps the Kyma that was read from the runtime in memory, so that the next reconcile need not read it
+// again. cacheRemote keeps the Kyma only if the next reconcile will probably come soon, and if no event about the Kyma
+// has arrived in this reconcile. cacheRemote does not keep the Kyma in three cases:
 //
-//   - The Kyma requests no modules: see confirmRequest.
+//   - The Kyma requests no modules: see awaitConfirmedRequest.
 //   - The Kyma has been Processing for longer than SlowModuleDelay: a Kyma that is stuck must not occupy memory.
 //   - The runtime is not watched: an event from an agent of the Kyma project may lack the metadata that shows whether
 //     the Kyma has changed.
-func (n *run) keepRemote() {
+func (n *run) cacheRemote() {
 	s := &n.kyma.Status
 	if s.State != v1beta2.StateProcessing || len(n.remote.Spec.Modules) == 0 || !n.kyma.DeletionTimestamp.IsZero() ||
 		n.now.Sub(s.LastOperation.LastUpdateTime.Time) >= plan.SlowModuleDelay || !n.Runtimes.IsWatched(n.kyma.Name) {
@@ -126,30 +127,30 @@ func (r *Reconciler) forget(kyma string) {
 	r.catalog.Forget(kyma)
 	r.agents.Forget(kyma)
 	r.log.Forget(kyma)
-	r.Runtimes.UnwatchCredential(kyma)
+	r.Runtimes.UnwatchRights(kyma)
 	r.forgetMetrics(kyma)
 	r.starting.Withdraw(kyma)
 	r.ending.Withdraw(kyma)
 }
 
-// isReleased reports whether this process has already removed our finalizer from a Kyma.
-func (r *Reconciler) isReleased(k *v1beta2.Kyma) bool {
+// isFinalizerRemoved reports whether this process has already removed our finalizer from a Kyma.
+func (r *Reconciler) isFinalizerRemoved(k *v1beta2.Kyma) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.known[k.Name]
 	return m != nil && m.releasedUID == k.UID
 }
 
-// noteReleased records that our finalizer was removed from the Kyma.
-func (n *run) noteReleased() {
+// noteFinalizerRemoved records that our finalizer was removed from the Kyma.
+func (n *run) noteFinalizerRemoved() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.known[n.kyma.Name] = &record{releasedUID: n.kyma.UID, deletion: &apply.DeletionProgress{}}
 }
 
-// noteRemote records a fingerprint of the Kyma in the runtime after it was read, or before it is written. If an event
-// shows the Kyma with the recorded fingerprint, the event triggers no reconcile.
-func (n *run) noteRemote() {
+// noteRemoteFingerprint records a fingerprint of the Kyma in the runtime after it was read, or before it is written. If
+// an event shows the Kyma with the recorded fingerprint, the event triggers no reconcile.
+func (n *run) noteRemoteFingerprint() {
 	n.editRecord(func(m *record) { m.fingerprint = fingerprint(n.remote) })
 }
 

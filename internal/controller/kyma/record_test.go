@@ -82,19 +82,19 @@ func TestTakeRemote(t *testing.T) {
 				return &run{Reconciler: r, kyma: k, now: at}
 			}
 			first := runAt(now)
-			if first.takeRemote(t.Context()) != nil {
+			if first.takeCachedRemote(t.Context()) != nil {
 				t.Fatal("nothing was read before")
 			}
 			first.remote = c.remote
-			first.noteRemote()
+			first.noteRemoteFingerprint()
 			if c.during != nil {
 				c.during(r)
 			}
-			first.keepRemote()
+			first.cacheRemote()
 			if c.after != nil {
 				c.after(r)
 			}
-			if got := runAt(now.Add(c.later)).takeRemote(t.Context()); (got != nil) != c.want {
+			if got := runAt(now.Add(c.later)).takeCachedRemote(t.Context()); (got != nil) != c.want {
 				t.Errorf("%s: got %v", c.reason, got)
 			}
 		})

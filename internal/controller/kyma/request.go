@@ -21,9 +21,9 @@ import (
 // together may have 256 KiB. For 250 modules, the annotation has about 40 KiB.
 const lastRequestLimit = 128 << 10
 
-// rememberRequest stores the channel and the modules that the Kyma in the runtime requests, before the next steps act
+// saveLastRequest stores the channel and the modules that the Kyma in the runtime requests, before the next steps act
 // on this request.
-func (n *run) rememberRequest(ctx context.Context) error {
+func (n *run) saveLastRequest(ctx context.Context) error {
 	if n.InCluster {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (n *run) rememberRequest(ctx context.Context) error {
 // the spec of the Kyma in the control plane is the same.
 func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
 	last := channel.LastRequest{Channel: remote.Spec.Channel, Modules: remote.Spec.Modules,
-		Deferrals: channel.Deferrals(remote)}
+		Deferrals: channel.DeferralAnnotations(remote)}
 	if remote.Annotations[v1beta2.AnnotationStartOver] == v1beta2.ValueTrue ||
 		equality.Semantic.DeepEqual(last, channel.LastRequest{Channel: kyma.Spec.Channel, Modules: kyma.Spec.Modules}) {
 		return ""

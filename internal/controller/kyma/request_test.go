@@ -49,7 +49,7 @@ func TestLastRequest(t *testing.T) {
 			if text := encodeLastRequest(here, c.remote); text != "" {
 				here.Annotations = map[string]string{v1beta2.AnnotationLastRequest: text}
 			}
-			got, restored := channel.LastRequestOf(here)
+			got, restored := channel.LastRuntimeSpecOf(here)
 			if diff := cmp.Diff(c.want, got); diff != "" || restored != c.restored {
 				t.Errorf("%s: restored is %v, want %v (-want +got):\n%s", c.reason, restored, c.restored, diff)
 			}
@@ -57,7 +57,7 @@ func TestLastRequest(t *testing.T) {
 	}
 	broken := kyma("regular")
 	broken.Annotations = map[string]string{v1beta2.AnnotationLastRequest: "{"}
-	if spec, restored := channel.LastRequestOf(broken); restored || spec.Channel != "regular" {
+	if spec, restored := channel.LastRuntimeSpecOf(broken); restored || spec.Channel != "regular" {
 		t.Errorf("an annotation that cannot be decoded gives %+v, %v", spec, restored)
 	}
 }
@@ -90,11 +90,11 @@ func TestSettle(t *testing.T) {
 	failed := errors.New("registry is down")
 	n := &run{Reconciler: &Reconciler{}, kyma: &v1beta2.Kyma{}, now: time.Now()}
 	n.modules = []plan.Module{{IsMandatory: true, Err: failed}}
-	if err := n.settle(t.Context()); err == nil || errors.Is(err, failed) {
+	if err := n.returnModuleErrors(t.Context()); err == nil || errors.Is(err, failed) {
 		t.Errorf("a mandatory module that failed ends with %v, want a recheck", err)
 	}
 	n.modules = append(n.modules, plan.Module{Err: failed})
-	if err := n.settle(t.Context()); !errors.Is(err, failed) {
+	if err := n.returnModuleErrors(t.Context()); !errors.Is(err, failed) {
 		t.Errorf("a module that failed ends with %v, want its error", err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // changes that the receiver of PolicyChanges has not read yet are merged into one event.
 func TestEnqueueWaiting(t *testing.T) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{})
-	for _, i := range catalogIndexes() {
+	for _, i := range cacheIndexes() {
 		if i.Name == waitingIndex {
 			if err := kymas.AddIndexers(toolscache.Indexers{waitingIndex: func(o any) (
 				[]string, error) {
@@ -43,11 +43,11 @@ func TestEnqueueWaiting(t *testing.T) {
 	}
 	r := testReconciler(t, Options{Client: indexed{kymas: kymas}, Namespace: "kcp-system", Concurrency: 10})
 	q := queueOf(t, r)
-	r.enqueueWaiting(t.Context())
+	r.enqueueWaitingForWindow(t.Context())
 	if len(q.all()) != 2 {
 		t.Errorf("%v are enqueued, want the two that wait", q.all())
 	}
-	r.enqueueWaiting(t.Context())
+	r.enqueueWaitingForWindow(t.Context())
 	if n := len(r.PolicyChanges()); n != 1 {
 		t.Errorf("PolicyChanges has %d events, want 1", n)
 	}

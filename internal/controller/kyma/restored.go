@@ -12,12 +12,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// markRestored marks Manifests whose recorded state this control plane has lost because it was restored from an older
-// backup. The parameter remote is the Kyma in the runtime, or nil; its status shows the versions in the runtime.
-// markRestored compares the status of remote with the Manifests once for each connection. The comparison has to happen
-// before the other controllers use the connection, and before the status of the Kyma in the control plane is copied to
-// the runtime. If the Kyma does not exist in the control plane, markRestored does nothing.
-func (r *Reconciler) markRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
+// markLostModules marks Manifests whose recorded state this control plane has lost because it was restored from an
+// older backup. The parameter remote is the Kyma in the runtime, or nil; its status shows the versions in the runtime.
+// markLostModules compares the status of remote with the Manifests once for each connection. The comparison has to
+// happen before the other controllers use the connection, and before the status of the Kyma in the control plane is
+// copied to the runtime. If the Kyma does not exist in the control plane, markLostModules does nothing.
+func (r *Reconciler) markLostModules(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) error {
 	n := &run{Reconciler: r, kyma: kyma, runtime: rt, now: time.Now()}
 	isCompared := kyma.UID == ""
@@ -40,11 +40,12 @@ func (r *Reconciler) markRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *r
 		return err
 	}
 	var recreated []string
-	for _, lost := range restored.Find(kyma, remote, manifests, mandatory) {
+	for _, lost := range restored.FindLost(kyma, remote, manifests, mandatory) {
 		if lost.Manifest == nil {
 			recreated = append(recreated, lost.Name)
 		}
-		err := restored.Mark(ctx, r.Client, kyma, lost, func(m *v1beta2.Manifest) { r.Shards.SetLabel(m, kyma.Name) })
+		err := restored.MarkOrCreateManifest(ctx, r.Client, kyma, lost,
+			func(m *v1beta2.Manifest) { r.Shards.SetShardLabel(m, kyma.Name) })
 		if err != nil {
 			return err
 		}

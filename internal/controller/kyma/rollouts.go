@@ -70,25 +70,25 @@ func (r *Reconciler) onRollout() handler.EventHandler {
 		if was.Status.Admitted == is.Status.Admitted || is.Status.Admitted == "" {
 			return
 		}
-		r.enqueueTurns(ctx, is, was.Status.Admitted)
+		r.enqueueNewlyAdmitted(ctx, is, was.Status.Admitted)
 	}}
 }
 
-// enqueueTurns enqueues the Kymas that a rollout admits now and did not admit before.
-func (r *Reconciler) enqueueTurns(ctx context.Context, is *v1beta2.ModuleRollout, before string) {
+// enqueueNewlyAdmitted enqueues the Kymas that a rollout admits now and did not admit before.
+func (r *Reconciler) enqueueNewlyAdmitted(ctx context.Context, rollout *v1beta2.ModuleRollout, admittedBefore string) {
 	var kymas []string
-	if is.Spec.Channel == v1beta2.MandatoryChannel {
-		kymas = r.namesOf(ctx)
+	if rollout.Spec.Channel == v1beta2.MandatoryChannel {
+		kymas = r.kymaNames(ctx)
 	} else {
-		kymas = r.namesOf(ctx, client.MatchingFields{moduleIndex: is.Spec.Module})
+		kymas = r.kymaNames(ctx, client.MatchingFields{moduleIndex: rollout.Spec.Module})
 	}
-	for _, name := range place.NewlyAdmitted(is.Spec.Lineage, before, is.Status.Admitted, kymas) {
-		r.enqueueAdmitted(name)
+	for _, name := range place.NewlyAdmitted(rollout.Spec.Lineage, admittedBefore, rollout.Status.Admitted, kymas) {
+		r.enqueueWhenAdmitted(name)
 	}
 }
 
-// namesOf returns the names of Kymas in the cache.
-func (r *Reconciler) namesOf(ctx context.Context, o ...client.ListOption) []string {
+// kymaNames returns the names of Kymas in the cache.
+func (r *Reconciler) kymaNames(ctx context.Context, o ...client.ListOption) []string {
 	var list v1beta2.KymaList
 	err := r.Client.List(ctx, &list, append(o, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy)...)
 	if err != nil {
@@ -117,37 +117,37 @@ func (r *Reconciler) onReleaseStatus() handler.EventHandler {
 			if c.Policy == "" {
 				r.catalog.Invalidate() // the rollout in stages has ended: the other runtimes get the catalog copy now
 			} else {
-				r.catalog.InvalidateLater()
+				r.catalog.InvalidateWithoutSignal()
 			}
-			r.enqueueOthers(ctx, is.Name, c)
+			r.enqueueConcerned(ctx, is.Name, c)
 			if c.Rollout != "" {
-				r.enqueueFirst(ctx, c.Rollout)
+				r.enqueueAlreadyAdmitted(ctx, c.Rollout)
 			}
 		}
 	}}
 }
 
-// enqueueFirst enqueues the Kymas that a rollout admits first. enqueueFirst is called when the status of a
-// ModuleReleaseMeta begins to name the rollout. The event about the first admissions may have arrived before that, and
-// its handler has then enqueued no Kyma.
-func (r *Reconciler) enqueueFirst(ctx context.Context, name string) {
+// enqueueAlreadyAdmitted enqueues the Kymas that a rollout admits first. enqueueAlreadyAdmitted is called when the
+// status of a ModuleReleaseMeta begins to name the rollout. The event about the first admissions may have arrived
+// before that, and its handler has then enqueued no Kyma.
+func (r *Reconciler) enqueueAlreadyAdmitted(ctx context.Context, rollout string) {
 	active := &v1beta2.ModuleRollout{}
-	switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, active); {
+	switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: rollout}, active); {
 	case err == nil:
-		r.enqueueTurns(ctx, active, "")
+		r.enqueueNewlyAdmitted(ctx, active, "")
 	case client.IgnoreNotFound(err) != nil:
-		log.FromContext(ctx).Error(err, "cannot read a ModuleRollout", "rollout", name)
+		log.FromContext(ctx).Error(err, "cannot read a ModuleRollout", "rollout", rollout)
 	}
 }
 
-// enqueueOthers enqueues the Kymas in a channel that do not have the proven version of the channel (the version of its
-// last completed rollout). enqueueOthers also enqueues the Kymas that wait for the first entry of the channel in the
-// status of the ModuleReleaseMeta.
-func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta2.ChannelStatus) {
+// enqueueConcerned enqueues the Kymas in a channel that do not have the proven version of the channel (the version of
+// its last completed rollout). enqueueConcerned also enqueues the Kymas that wait for the first entry of the channel in
+// the status of the ModuleReleaseMeta.
+func (r *Reconciler) enqueueConcerned(ctx context.Context, module string, c *v1beta2.ChannelStatus) {
 	if c.Version != c.Target && c.Policy == "" {
 		return // the version takes effect at once, so the change of spec has enqueued all Kymas
 	}
-	kymas, manifests, err := r.having(ctx, module, c.Channel)
+	kymas, manifests, err := r.kymasAndManifestsOf(ctx, module, c.Channel)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "cannot find the Kymas of a channel", "module", module, "channel", c.Channel)
 		return
@@ -163,21 +163,21 @@ func (r *Reconciler) enqueueOthers(ctx context.Context, module string, c *v1beta
 		return
 	}
 	for _, name := range others {
-		r.enqueueAdmitted(name)
+		r.enqueueWhenAdmitted(name)
 	}
 }
 
-// enqueueVersions enqueues the Kymas that have, or may now get, one of the given versions of a mandatory module. In a
-// rollout in stages, a runtime that is not admitted yet keeps the proven version, so its Kyma needs no reconcile after
-// changes of other versions.
-func (r *Reconciler) enqueueVersions(ctx context.Context, release *v1beta2.ModuleReleaseMeta,
+// enqueueMandatoryUsers enqueues the Kymas that have, or may now get, one of the given versions of a mandatory module.
+// In a rollout in stages, a runtime that is not admitted yet keeps the proven version, so its Kyma needs no reconcile
+// after changes of other versions.
+func (r *Reconciler) enqueueMandatoryUsers(ctx context.Context, release *v1beta2.ModuleReleaseMeta,
 	templates []client.Object) {
 	c := release.ChannelStatus(v1beta2.MandatoryChannel)
 	if c == nil || c.Version == "" {
 		r.EnqueueAll(ctx)
 		return
 	}
-	kymas, manifests, err := r.having(ctx, release.Name, c.Channel)
+	kymas, manifests, err := r.kymasAndManifestsOf(ctx, release.Name, c.Channel)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "cannot find the Kymas of a mandatory module", "module", release.Name)
 		return
@@ -187,7 +187,7 @@ func (r *Reconciler) enqueueVersions(ctx context.Context, release *v1beta2.Modul
 	for i := range kymas {
 		k := &kymas[i]
 		m := manifests[k.Name]
-		ordered, installed := plan.RequestedVersion(m), plan.InstalledVersion(m)
+		ordered, installed := plan.RequestedVersion(m), plan.InstalledOrRequestedVersion(m)
 		hasVersion := slices.ContainsFunc(templates, func(t client.Object) bool {
 			return t.GetName() == channel.TemplateName(release.Name, ordered) ||
 				t.GetName() == channel.TemplateName(release.Name, installed)
@@ -199,9 +199,11 @@ func (r *Reconciler) enqueueVersions(ctx context.Context, release *v1beta2.Modul
 	r.enqueueStaggered(concerned)
 }
 
-// having returns the Kymas that may have a given module from a given channel, and the Manifests of the module, by the
-// names of their Kymas. For a mandatory module, having returns all Kymas. Callers must not change the returned objects.
-func (r *Reconciler) having(ctx context.Context, module, of string) ([]v1beta2.Kyma, map[string]*v1beta2.Manifest,
+// kymasAndManifestsOf returns the Kymas that may have a given module from a given channel, and the Manifests of the
+// module, by the names of their Kymas. For a mandatory module, kymasAndManifestsOf returns all Kymas. Callers must not
+// change the returned objects.
+func (r *Reconciler) kymasAndManifestsOf(ctx context.Context, module, of string) ([]v1beta2.Kyma,
+	map[string]*v1beta2.Manifest,
 	error) {
 	options := []client.ListOption{client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy}
 	var manifests v1beta2.ManifestList
@@ -236,7 +238,7 @@ func isConcerned(k *v1beta2.Kyma, m *v1beta2.Manifest, module string, c *v1beta2
 		return !waitsForAdmission && (installed != c.Version || ordered != "" && ordered != c.Version)
 	}
 	if c.Channel == v1beta2.MandatoryChannel {
-		return plan.RequestedVersion(m) == "" || hasOther(plan.InstalledVersion(m))
+		return plan.RequestedVersion(m) == "" || hasOther(plan.InstalledOrRequestedVersion(m))
 	}
 	return slices.ContainsFunc(k.Status.Modules, func(s v1beta2.ModuleStatus) bool {
 		return s.Name == module && (s.Channel == c.Channel && hasOther(s.Version) ||

@@ -64,7 +64,7 @@ func TestMandatoryTemplate(t *testing.T) {
 				in.Name += "-" + c.changed
 				template := &v1beta2.ModuleTemplate{ObjectMeta: in,
 					Spec: v1beta2.ModuleTemplateSpec{ModuleName: "guard", Version: c.changed}}
-				r.enqueueUsers(t.Context(), template, template)
+				r.enqueueKymasUsing(t.Context(), template, template)
 				time.Sleep(time.Second)
 				synctest.Wait()
 				got := q.all()

@@ -61,7 +61,7 @@ func (n *run) deferSave(saved client.Object) (after time.Duration) {
 		after = max(0, processingSaveDelay-time.Since(m.deferredAt))
 	})
 	if after > 0 && !n.InCluster {
-		n.keepRemote()
+		n.cacheRemote()
 	}
 	return after
 }
@@ -70,13 +70,14 @@ func (n *run) deferSave(saved client.Object) (after time.Duration) {
 func classifyChange(s, saved *v1beta2.KymaStatus) statusChange {
 	agentChanged, canWait := compareAgents(s.Agent, saved.Agent)
 	if !canWait || s.ObservedGeneration != saved.ObservedGeneration || len(s.Modules) != len(saved.Modules) ||
-		!isSameOrProcessing(s.State, saved.State) {
+		!isSameOrBeganProcessing(s.State, saved.State) {
 		return saveAtOnce
 	}
 	began := isMandatoryProcessing(s.Conditions) && !isMandatoryProcessing(saved.Conditions)
 	for i := range s.Modules {
 		is, was := &s.Modules[i], &saved.Modules[i]
-		if is.Name != was.Name || manifestName(is) != manifestName(was) || !isSameOrProcessing(is.State, was.State) ||
+		if is.Name != was.Name || manifestName(is) != manifestName(was) || !isSameOrBeganProcessing(is.State,
+			was.State) ||
 			lastOutcome(is) != lastOutcome(was) {
 			return saveAtOnce
 		}
@@ -110,8 +111,8 @@ func serial(s *v1beta2.AgentStatus) string {
 	return s.Certificate.Serial
 }
 
-// isSameOrProcessing reports whether a state is the same as before, or is Processing after the module worked.
-func isSameOrProcessing(is, was v1beta2.State) bool {
+// isSameOrBeganProcessing reports whether a state is the same as before, or is Processing after the module worked.
+func isSameOrBeganProcessing(is, was v1beta2.State) bool {
 	return is == was || is == v1beta2.StateProcessing && (was == v1beta2.StateReady || was == v1beta2.StateWarning)
 }
 

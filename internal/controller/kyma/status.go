@@ -30,7 +30,7 @@ func (n *run) report(out loop.Outcome) {
 	}
 	switch {
 	case n.found.resolved:
-		s.Modules = plan.Entries(n.modules, n.now)
+		s.Modules = plan.NonMandatoryEntries(n.modules, n.now)
 		if n.kyma.DeletionTimestamp.IsZero() {
 			s.MandatoryModules = plan.InstalledMandatory(n.modules, s.MandatoryModules)
 		}
@@ -74,7 +74,7 @@ func (n *run) state(out loop.Outcome) (v1beta2.State, string) {
 	has := func(state v1beta2.State) bool {
 		return slices.ContainsFunc(s.Modules, func(m v1beta2.ModuleStatus) bool { return m.State == state })
 	}
-	_, which := plan.Worst(s.Modules)
+	_, which := plan.SummarizeNotReady(s.Modules)
 	switch {
 	case !n.kyma.DeletionTimestamp.IsZero():
 		return v1beta2.StateDeleting, deletionOperation(out)
@@ -141,7 +141,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 			cmp.Or(out.Reason(), v1beta2.ReasonApplying), "")
 	}
 	ready, total := plan.CountReady(n.kyma.Status.Modules)
-	reason, which := plan.Worst(n.kyma.Status.Modules)
+	reason, which := plan.SummarizeNotReady(n.kyma.Status.Modules)
 	modulesReady := ready == total && n.found.resolved
 	set(v1beta2.ConditionModules, modulesReady, v1beta2.MessageModulesTrue, v1beta2.MessageModulesFalse, reason, which)
 	if !n.InCluster && !n.found.paused {
@@ -201,7 +201,7 @@ func (n *run) reportMandatory(set setter) {
 		return
 	}
 	ready, total := plan.CountReady(entries)
-	reason, which := plan.Worst(entries)
+	reason, which := plan.SummarizeNotReady(entries)
 	set(v1beta2.ConditionMandatoryModules, ready == total, v1beta2.MessageMandatoryModulesTrue,
 		v1beta2.MessageMandatoryModulesFalse, reason, which)
 }
@@ -263,7 +263,7 @@ func (n *run) reportCredential() {
 	}
 	all := &n.kyma.Status.Conditions
 	saved := meta.FindStatusCondition(*all, v1beta2.ConditionCredentialHealthy)
-	c := access.Condition(saved, *n.found.credential, n.now)
+	c := access.UnhealthyCondition(saved, *n.found.credential, n.now)
 	if c == nil {
 		meta.RemoveStatusCondition(all, v1beta2.ConditionCredentialHealthy)
 		return

@@ -37,13 +37,13 @@ var remoteRef = apply.Ref{
 // metadataOwner is the field manager with which our labels and annotations are set on the Kyma in the runtime.
 const metadataOwner = "kyma-sync-context"
 
-// sync reads the Kyma in the runtime, whose spec has the requested modules. sync creates the objects that the runtime
-// lacks: namespace, CRDs, pull Secret, and the Kyma with our labels. If the runtime has all these objects, sync only
-// reads the Kyma in the runtime. sync need not read the base objects, because their digest is in an annotation of the
-// Kyma.
-func (n *run) sync(ctx context.Context) error {
+// syncBaseAndRemote reads the Kyma in the runtime, whose spec has the requested modules. syncBaseAndRemote creates the
+// objects that the runtime lacks: namespace, CRDs, pull Secret, and the Kyma with our labels. If the runtime has all
+// these objects, sync only reads the Kyma in the runtime. syncBaseAndRemote need not read the base objects, because
+// their digest is in an annotation of the Kyma.
+func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	if n.InCluster {
-		if err := n.markRestored(ctx, n.kyma, n.runtime, n.kyma); err != nil {
+		if err := n.markLostModules(ctx, n.kyma, n.runtime, n.kyma); err != nil {
 			return err
 		}
 		n.remote, n.found.baseSynced = n.kyma, true
@@ -54,7 +54,7 @@ func (n *run) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	remote := n.takeRemote(ctx)
+	remote := n.takeCachedRemote(ctx)
 	if remote == nil {
 		remote, err = n.readRemote(ctx, n.runtime, n.kyma.Name)
 	}
@@ -64,11 +64,11 @@ func (n *run) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.verifyRemote(ctx, remote); err != nil {
+	if err := n.verifyRuntimeOwner(ctx, remote); err != nil {
 		return err
 	}
 	if b := channel.PauseBlocker(n.kyma, ""); b != nil {
-		return n.keepPaused(remote, base, b)
+		return n.continuePaused(remote, base, b)
 	}
 	isCurrent := remote != nil && remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] == base.Digest
 	if err := n.catalog.SyncBase(ctx, n.catalogTarget(), base, isCurrent); err != nil {
@@ -84,12 +84,12 @@ func (n *run) sync(ctx context.Context) error {
 		return n.awaitServed(err)
 	}
 	n.remote, n.found.baseSynced = remote, true
-	n.noteRemote()
+	n.noteRemoteFingerprint()
 	n.markUrgentIfEdited()
-	if err := n.settleOwner(ctx); err != nil {
+	if err := n.completeOwnership(ctx); err != nil {
 		return err
 	}
-	return n.confirmRequest()
+	return n.awaitConfirmedRequest()
 }
 
 // markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec of the Kyma in the runtime was
@@ -101,17 +101,17 @@ func (n *run) markUrgentIfEdited() {
 	}
 }
 
-// keepPaused is for a paused Kyma: the next steps use the Kyma that was read from the runtime, and nothing is written
-// to the runtime.
-func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.Blocker) error {
+// continuePaused is for a paused Kyma: the next steps use the Kyma that was read from the runtime, and nothing is
+// written to the runtime.
+func (n *run) continuePaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.Blocker) error {
 	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name)) // modules may be removed
 	if remote == nil {
 		return reconcile.TerminalError(b)
 	}
 	n.remote, n.found.paused = remote, true
 	n.found.baseSynced = remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] == base.Digest
-	n.noteRemote()
-	return n.confirmRequest()
+	n.noteRemoteFingerprint()
+	return n.awaitConfirmedRequest()
 }
 
 // awaitServed turns a NotServedError into a result that requeues the Kyma, with a short delay at first and longer
@@ -159,7 +159,7 @@ func (n *run) refuse(why error) error {
 // in the control plane. If another client creates the Kyma in the runtime at the same time, createRemote fails, and the
 // next reconcile determines the owner of the runtime.
 func (n *run) createRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
-	spec, restored := channel.LastRequestOf(n.kyma)
+	spec, restored := channel.LastRuntimeSpecOf(n.kyma)
 	remote := &v1beta2.Kyma{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: "Kyma"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -174,7 +174,7 @@ func (n *run) createRemote(ctx context.Context, labels, annotations map[string]s
 	delete(fields, "status")
 	made, err := n.runtime.CreateWithoutRead(ctx, &unstructured.Unstructured{Object: fields}, metadataOwner)
 	if catalog.IsAbsent(err) {
-		n.catalog.ResendBase(n.catalogTarget()) // somebody may have deleted the CRDs
+		n.catalog.ResendBaseAtNextSync(n.catalogTarget()) // somebody may have deleted the CRDs
 		return nil, &catalog.NotServedError{What: "the runtime to serve the kind Kyma"}
 	}
 	if err != nil {
@@ -256,17 +256,18 @@ func (n *run) catalogTarget() catalog.Target {
 
 // resolvesTo reports whether the request for a module in a channel leads to the version in the parameter version:
 // either at once, or after other versions that have to be installed first.
-func (n *run) resolvesTo(module, of, version string) bool {
+func (n *run) resolvesTo(module, channelName, version string) bool {
 	return slices.ContainsFunc(n.modules, func(m plan.Module) bool {
 		d := m.Decision
-		return m.IsRequested && d.Module == module && d.Channel == of && (d.Version == version || d.Goal == version)
+		return m.IsRequested && d.Module == module && d.Channel == channelName && (d.Version == version ||
+			d.Goal == version)
 	})
 }
 
 // recordCatalogDigest writes the digest of the catalog copy into an annotation of the Kyma in the runtime.
 func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
 	metav1.SetMetaDataAnnotation(&n.remote.ObjectMeta, v1beta2.AnnotationCatalogDigest, digest)
-	n.noteRemote() // before the request, so that its event is recognised as an own write
+	n.noteRemoteFingerprint() // before the request, so that its event is recognised as an own write
 	body, err := json.Marshal(
 		map[string]any{"metadata": map[string]any{
 			"annotations": map[string]string{v1beta2.AnnotationCatalogDigest: digest}}})
@@ -279,9 +280,9 @@ func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
 	return nil
 }
 
-// publish copies the status to the Kyma in the runtime if the status there is different. The status in the runtime has
-// no fields about objects that exist only in the control plane.
-func (n *run) publish(ctx context.Context) error {
+// publishStatus copies the status to the Kyma in the runtime if the status there is different. The status in the
+// runtime has no fields about objects that exist only in the control plane.
+func (n *run) publishStatus(ctx context.Context) error {
 	if n.kyma.Status.State != v1beta2.StateProcessing {
 		n.Urgent.Clear(n.kyma.Name)
 	}
@@ -290,7 +291,7 @@ func (n *run) publish(ctx context.Context) error {
 	}
 	want := plan.RemoteStatus(n.kyma, n.remote.Generation)
 	if loop.Equal(&n.remote.Status, &want) {
-		n.keepRemote()
+		n.cacheRemote()
 		if n.kyma.Status.State == v1beta2.StateReady && n.Runtimes.IsWatched(n.kyma.Name) {
 			n.runtime.CloseIdleConnections()
 		}
@@ -303,27 +304,27 @@ func (n *run) publish(ctx context.Context) error {
 	if patch == nil {
 		return nil
 	}
-	n.log.Publish(ctx, n.kyma.Name, n.runtime, n.remote, &want)
+	n.log.RecordInRuntime(ctx, n.kyma.Name, n.runtime, n.remote, &want)
 	_, err = n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "status", patch, v1beta2.FieldOwner)
 	if err != nil && !catalog.IsAbsent(err) {
 		return fmt.Errorf("writing the status of the Kyma in runtime %s: %w", n.kyma.Name, err)
 	}
 	if err == nil {
 		n.remote.Status = want
-		n.keepRemote()
+		n.cacheRemote()
 	}
 	return nil
 }
 
-// recordChanges compares the saved status with the previous status, and records the resulting events.
-func (n *run) recordChanges(before client.Object) {
-	known := restored.Known(&before.(*v1beta2.Kyma).Status, n.kyma, n.manifests)
+// recordEvents compares the saved status with the previous status, and records the resulting events.
+func (n *run) recordEvents(before client.Object) {
+	known := restored.WithoutRestoredChanges(&before.(*v1beta2.Kyma).Status, n.kyma, n.manifests)
 	n.editRecord(func(m *record) {
 		if len(m.recreated) > 0 {
-			known, m.recreated = restored.Unreported(known, n.kyma, n.manifests, m.recreated)
+			known, m.recreated = restored.WithoutReportedRemovals(known, n.kyma, n.manifests, m.recreated)
 		}
 	})
-	n.log.Saved(n.kyma, known, n.deletion.runtimeLeft != "")
+	n.log.RecordSaved(n.kyma, known, n.deletion.runtimeLeft != "")
 }
 
 // subscriberKey returns the key with which the Kyma controller subscribes to events about the Kyma in a runtime.
@@ -334,7 +335,7 @@ func subscriberKey(kyma string) string { return "Kyma/" + kyma }
 func (n *run) subscribe(replay bool) {
 	var interests []runtimes.Interest
 	if !n.InCluster {
-		interests = n.Runtimes.ShareInterests([]runtimes.Interest{{
+		interests = n.Runtimes.InternInterests([]runtimes.Interest{{
 			Resource: v1beta2.GroupVersion.WithResource("kymas"), Kind: "Kyma",
 			Namespace: remoteRef.Namespace, Name: remoteRef.Name,
 		}})
@@ -349,7 +350,7 @@ func (n *run) subscribe(replay bool) {
 // rights. watchCredential also makes the pool enqueue the Kyma each time the credential gains or loses rights.
 func (n *run) watchCredential() {
 	r, key := n.Reconciler, client.ObjectKeyFromObject(n.kyma)
-	n.Runtimes.WatchCredential(key.Name, n.runtime, func() {
+	n.Runtimes.WatchRights(key.Name, n.runtime, func() {
 		r.Trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})
 	})
 	finding := n.Runtimes.Credential(key.Name, n.runtime)

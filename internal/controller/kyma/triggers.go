@@ -46,8 +46,8 @@ const (
 	waitingIndex = "kyma.waiting"
 )
 
-// catalogIndexes returns all indexes that the controller needs.
-func catalogIndexes() []catalog.Index {
+// cacheIndexes returns all indexes that the controller needs.
+func cacheIndexes() []catalog.Index {
 	return append(catalog.Indexes(),
 		catalog.Index{
 			Object: &v1beta2.Kyma{},
@@ -90,9 +90,9 @@ func (r *Reconciler) Enqueue(kyma string) {
 // enqueueNow triggers a reconcile of a Kyma without a delay.
 func (r *Reconciler) enqueueNow(kyma string) { r.Trigger.Add(queueing.Event, 0, r.requestFor(kyma)) }
 
-// enqueueRollout triggers the reconcile of a Kyma that a rollout has admitted, with the low priority of a change that
-// affects many Kymas.
-func (r *Reconciler) enqueueRollout(kyma string) {
+// enqueueWithFleetPriority triggers the reconcile of a Kyma that a rollout has admitted, with the low priority of a
+// change that affects many Kymas.
+func (r *Reconciler) enqueueWithFleetPriority(kyma string) {
 	r.Trigger.Add(queueing.Fleet, 0, r.requestFor(kyma))
 }
 
@@ -117,13 +117,13 @@ func (r *Reconciler) EnqueueAll(ctx context.Context) {
 // enqueueStaggered triggers the reconciles of the given Kymas one after the other, spread over CatalogSpread.
 // enqueueStaggered leaves out Kymas that already wait until a rollout admits them.
 func (r *Reconciler) enqueueStaggered(kymas []string) {
-	queueing.Stagger(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueAdmitted)
+	queueing.Stagger(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueWhenAdmitted)
 }
 
-// enqueueAdmitted triggers the reconcile of a Kyma as soon as it is admitted.
-func (r *Reconciler) enqueueAdmitted(kyma string) {
+// enqueueWhenAdmitted triggers the reconcile of a Kyma as soon as it is admitted.
+func (r *Reconciler) enqueueWhenAdmitted(kyma string) {
 	if r.rollout.Admit(kyma) {
-		r.enqueueRollout(kyma)
+		r.enqueueWithFleetPriority(kyma)
 	}
 }
 
@@ -137,7 +137,7 @@ func (r *Reconciler) enqueueIndexed(ctx context.Context, index, key string) {
 		return
 	}
 	for i := range list.Items {
-		r.enqueueAdmitted(list.Items[i].Name)
+		r.enqueueWhenAdmitted(list.Items[i].Name)
 	}
 }
 
@@ -160,7 +160,7 @@ func onChange(changed func(ctx context.Context, objects ...client.Object)) handl
 
 // onCatalog returns the handler for changes of releases and templates.
 func (r *Reconciler) onCatalog() handler.EventHandler {
-	changed := onChange(r.enqueueUsers).(handler.Funcs)
+	changed := onChange(r.enqueueKymasUsing).(handler.Funcs)
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queueing.Queue) {
 			r.catalog.Invalidate()
@@ -168,7 +168,7 @@ func (r *Reconciler) onCatalog() handler.EventHandler {
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueing.Queue) {
 			if r.isStagedMove(ctx, e.ObjectOld, e.ObjectNew) {
-				r.catalog.InvalidateLater()
+				r.catalog.InvalidateWithoutSignal()
 				return
 			}
 			r.catalog.Invalidate()
@@ -181,16 +181,16 @@ func (r *Reconciler) onCatalog() handler.EventHandler {
 	}
 }
 
-// enqueueUsers enqueues the Kymas that use the modules to which some releases or templates belong. The release of a
-// mandatory module is used by all Kymas.
-func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object) {
+// enqueueKymasUsing enqueues the Kymas that use the modules to which some releases or templates belong. The release of
+// a mandatory module is used by all Kymas.
+func (r *Reconciler) enqueueKymasUsing(ctx context.Context, objects ...client.Object) {
 	modules := map[string]bool{}
 	for _, o := range objects {
 		if release, ok := o.(*v1beta2.ModuleReleaseMeta); ok && release.IsMandatory() {
 			r.EnqueueAll(ctx)
 			return
 		}
-		for _, name := range modulesIn(o) {
+		for _, name := range possibleModuleNames(o) {
 			modules[name] = true
 		}
 	}
@@ -198,18 +198,18 @@ func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object)
 		release := &v1beta2.ModuleReleaseMeta{}
 		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, release); err == nil &&
 			release.IsMandatory() {
-			r.enqueueVersions(ctx, release, objects)
+			r.enqueueMandatoryUsers(ctx, release, objects)
 			continue
 		}
 		r.enqueueIndexed(ctx, moduleIndex, name)
 	}
 }
 
-// modulesIn returns all names that the module of a ModuleReleaseMeta or a ModuleTemplate can have. The name of a
-// ModuleReleaseMeta is the name of its module. The name of a ModuleTemplate contains the name of its module. The
+// possibleModuleNames returns all names that the module of a ModuleReleaseMeta or a ModuleTemplate can have. The name
+// of a ModuleReleaseMeta is the name of its module. The name of a ModuleTemplate contains the name of its module. The
 // ModuleTemplates of early releases of the Kyma project have other names: their module name is in a label or in the
 // spec, see [channel.ModuleOf].
-func modulesIn(o client.Object) []string {
+func possibleModuleNames(o client.Object) []string {
 	t, ok := o.(*v1beta2.ModuleTemplate)
 	if !ok {
 		return []string{o.GetName()}
@@ -241,8 +241,8 @@ func (r *Reconciler) onPullSecret() handler.EventHandler {
 func (r *Reconciler) onPolicy() handler.EventHandler {
 	changed := func(ctx context.Context, o client.Object) {
 		if o.GetName() == r.PolicyConfigMap && o.GetNamespace() == r.Namespace {
-			r.policies.Refresh(ctx)
-			r.enqueueWaiting(ctx)
+			r.policies.RefreshConfigMap(ctx)
+			r.enqueueWaitingForWindow(ctx)
 		}
 	}
 	return handler.Funcs{
@@ -252,9 +252,9 @@ func (r *Reconciler) onPolicy() handler.EventHandler {
 	}
 }
 
-// enqueueWaiting enqueues the Kymas that wait for a maintenance window, and notifies the receiver of
+// enqueueWaitingForWindow enqueues the Kymas that wait for a maintenance window, and notifies the receiver of
 // [Reconciler.PolicyChanges].
-func (r *Reconciler) enqueueWaiting(ctx context.Context) {
+func (r *Reconciler) enqueueWaitingForWindow(ctx context.Context) {
 	r.enqueueIndexed(ctx, waitingIndex, v1beta2.ValueTrue)
 	select {
 	case r.policyChanges <- event.GenericEvent{}:
@@ -269,7 +269,7 @@ func (r *Reconciler) PolicyChanges() <-chan event.GenericEvent { return r.policy
 // followMaintenance enqueues the Kymas that wait for a maintenance window after each change of the policy file, and
 // each time the wall clock was set. followMaintenance runs until ctx ends.
 func (r *Reconciler) followMaintenance(ctx context.Context) error {
-	enqueue := func() { r.enqueueWaiting(ctx) }
+	enqueue := func() { r.enqueueWaitingForWindow(ctx) }
 	var tasks sync.WaitGroup
 	tasks.Go(func() { maintenance.FollowClock(ctx, enqueue) })
 	if r.policies.UsesFile() {
@@ -279,10 +279,10 @@ func (r *Reconciler) followMaintenance(ctx context.Context) error {
 	return nil
 }
 
-// rollOutCatalog enqueues, after each change of the catalog, the Kymas whose runtimes have an outdated catalog copy.
-// rollOutCatalog also removes the finalizers of mandatory modules that no runtime has any more. rollOutCatalog runs
-// until ctx ends.
-func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
+// followCatalog enqueues, after each change of the catalog, the Kymas whose runtimes have an outdated catalog copy.
+// followCatalog also removes the finalizers of mandatory modules that no runtime has any more. followCatalog runs until
+// ctx ends.
+func (r *Reconciler) followCatalog(ctx context.Context) error {
 	const batchDelay = 200 * time.Millisecond // a release consists of several objects, written one by one
 	// mandatoryInterval is the interval of the checks whether a deleted mandatory module is still installed in a
 	// runtime.
@@ -303,7 +303,7 @@ func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
 		if err := r.enqueueOutdated(ctx); err != nil {
 			log.FromContext(ctx).Error(err, "cannot roll out the catalog")
 		}
-		waits, err := r.releaseMandatory(ctx)
+		waits, err := r.removeMandatoryFinalizers(ctx)
 		if err != nil {
 			log.FromContext(ctx).Error(err, "cannot remove the finalizer of a mandatory module")
 		}
@@ -320,7 +320,7 @@ func (r *Reconciler) enqueueOutdated(ctx context.Context) error {
 	if r.InCluster || r.Trigger.Queue() == nil {
 		return nil
 	}
-	outdated, err := r.catalog.Outdated(ctx)
+	outdated, err := r.catalog.OutdatedKymas(ctx)
 	if err != nil {
 		return err
 	}
@@ -328,9 +328,9 @@ func (r *Reconciler) enqueueOutdated(ctx context.Context) error {
 	return nil
 }
 
-// kymaToRetry returns the Kyma for which a person has requested a retry. The controller of Manifests retries the
+// probeForRetry returns the Kyma for which a person has requested a retry. The controller of Manifests retries the
 // modules of the Kyma.
-func (r *Reconciler) kymaToRetry(_ context.Context, k client.Object) []client.Object {
+func (r *Reconciler) probeForRetry(_ context.Context, k client.Object) []client.Object {
 	r.Runtimes.Probe(k.GetName())
 	return []client.Object{k}
 }

@@ -65,7 +65,7 @@ func BenchmarkRelease(b *testing.B) {
 			release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			for b.Loop() {
 				q := queueOf(b, r)
-				r.enqueueUsers(b.Context(), release)
+				r.enqueueKymasUsing(b.Context(), release)
 				if got := len(q.all()); got != users {
 					b.Fatalf("%d Kymas are enqueued, want %d", got, users)
 				}

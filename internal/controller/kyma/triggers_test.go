@@ -43,7 +43,7 @@ func fleet(t testing.TB, kymas int, more ...client.Object) *Reconciler {
 		}
 		b = b.WithObjects(k)
 	}
-	for _, i := range catalogIndexes() {
+	for _, i := range cacheIndexes() {
 		b = b.WithIndex(i.Object, i.Name, i.Keys)
 	}
 	b = b.WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues)
@@ -94,7 +94,7 @@ func TestEnqueueUsers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := fleet(t, 30, mandatory.DeepCopy())
 				q := queueOf(t, r)
-				r.enqueueUsers(t.Context(), c.objects...)
+				r.enqueueKymasUsing(t.Context(), c.objects...)
 				time.Sleep(time.Second) // the interval of a small fleet, not the hour that is configured
 				synctest.Wait()
 				if got := len(q.all()); got != c.want {
@@ -127,7 +127,7 @@ func TestEnqueueAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := fleet(t, 100)
 		q := queueOf(t, r)
-		r.rollout = queueing.NewAdmission(8, r.enqueueRollout)
+		r.rollout = queueing.NewAdmission(8, r.enqueueWithFleetPriority)
 		r.EnqueueAll(t.Context())
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -156,7 +156,7 @@ func TestOneWorker(t *testing.T) {
 	r := testReconciler(t, Options{Concurrency: 1})
 	q := queueOf(t, r)
 	for _, name := range []string{"a", "b", "c"} {
-		r.enqueueAdmitted(name)
+		r.enqueueWhenAdmitted(name)
 	}
 	if got := q.all(); len(got) != 1 {
 		t.Errorf("%v are admitted at the same time, want one", got)

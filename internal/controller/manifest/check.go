@@ -12,18 +12,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Check verifies and renders the sources of a Manifest, as a reconcile does, before anything is installed. Check needs
-// no runtime, and the Manifest need not exist in the control plane. Check and the reconciles share the rendered
-// bundles, so the first reconcile of a version need not render its bundle again. The result "digest" is the digest of
-// the desired content, and the result "crds" contains its CustomResourceDefinitions.
+// VerifyAndRender verifies and renders the sources of a Manifest, as a reconcile does, before anything is installed.
+// VerifyAndRender needs no runtime, and the Manifest need not exist in the control plane. VerifyAndRender and the
+// reconciles share the rendered bundles, so the first reconcile of a version need not render its bundle again. The
+// result "digest" is the digest of the desired content, and the result "crds" contains its CustomResourceDefinitions.
 //
 // A chart that depends on the capabilities of a cluster is rendered for a cluster with the default capabilities. If the
-// templates of a chart that depends on capabilities fail, Check returns no error, because the chart may be valid in the
-// clusters that it is for.
+// templates of a chart that depends on capabilities fail, VerifyAndRender returns no error, because the chart may be
+// valid in the clusters that it is for.
 //
 // An error that only a change of the Manifest can fix is terminal. If a source has not answered yet, the error is
 // loop.Later.
-func (r *Reconciler) Check(ctx context.Context, m *v1beta2.Manifest) (digest string, crds []*unstructured.Unstructured,
+func (r *Reconciler) VerifyAndRender(ctx context.Context, m *v1beta2.Manifest) (digest string,
+	crds []*unstructured.Unstructured,
 	err error) {
 	found, err := r.sources.Find(ctx, m)
 	if err != nil {

@@ -153,9 +153,9 @@ func New(o Options) (*Reconciler, error) {
 func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Watches(&v1beta2.Manifest{}, r.Urgent.Handler(),
-			builder.WithPredicates(loop.SpecChanged(v1beta2.AnnotationSyncOCIRef, v1beta2.AnnotationRetry))).
-		Watches(&v1beta2.Manifest{}, r.retries.Handler(r.toRetry)).
-		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.toRetry)).
+			builder.WithPredicates(loop.SpecOrMetadataChanged(v1beta2.AnnotationSyncOCIRef, v1beta2.AnnotationRetry))).
+		Watches(&v1beta2.Manifest{}, r.retries.Handler(r.markForRetry)).
+		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.markForRetry)).
 		WatchesRawSource(r.trigger.Source()).
 		Named("manifest").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
@@ -177,7 +177,7 @@ type run struct {
 	refs     []apply.Ref
 	pruned   pruned   // set by prune
 	recorded bool     // set by record: the inventory has to be saved
-	observed observed // set by apply, createResource, the steps of a deletion, and observe
+	observed observed // set by apply, createModuleCR, the steps of a deletion, and observe
 }
 
 // rendered is the content of all sources, ready to be applied.
@@ -201,13 +201,13 @@ type moduleResource struct{ object *unstructured.Unstructured }
 type observed struct {
 	readiness    readiness
 	workloadSent bool   // a workload was applied in this reconcile, so it cannot be ready
-	blocked      error  // set by findBlockers and deleteResource: what a deletion waits for
-	served       bool   // set by serveOperator: a version was applied completely during a deletion
+	blocked      error  // set by deleteOrAwaitCustomResources and deleteModuleCR: what a deletion waits for
+	served       bool   // set by applyOperatorRepair: a version was applied completely during a deletion
 	blocker      string // the reason why the reconcile waits; "" if no reason is known
 	outage       outage // set by decide and render if the sources cannot be read
 	ownerUnknown bool   // set by connectBy: the reconcile waits until the owner of the runtime is verified
 
-	resource *moduleResource // set by readResource; nil if it was not read in this reconcile
+	resource *moduleResource // set by readModuleCR; nil if it was not read in this reconcile
 }
 
 // Reconcile reconciles one Manifest. If another replica holds the shard of the Manifest, Reconcile does nothing.
@@ -224,7 +224,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, kyma)
 	defer leave()
 	ctx = r.retries.Context(r.Urgent.Context(ctx, kyma), req.NamespacedName)
-	if !ours || !r.Shards.IsLabelled(m, kyma) {
+	if !ours || !r.Shards.HasCorrectShardLabel(m, kyma) {
 		r.forget(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
@@ -235,7 +235,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	}
 	memory := r.memoryOf(req.NamespacedName, m.UID)
 	n := &run{Reconciler: r, manifest: m, cluster: target.Of(m, r.Runtimes, &r.ControlPlane), memory: memory}
-	if memory.released && loop.AwaitFinalizers(m, ownFinalizers()) == nil {
+	if memory.released && loop.WaitForForeignFinalizers(m, ownFinalizers()) == nil {
 		return reconcile.Result{}, nil // the finalizers were removed; the event of the deletion triggers a reconcile
 	}
 	return n.reconcile(ctx)
@@ -256,30 +256,30 @@ func (n *run) peers() inventory.Peers {
 func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	m := n.manifest
 	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report,
-		AfterSave: n.recordChange, AfterStep: n.After, Saves: n.Saves, Runtime: m.Labels[v1beta2.LabelKymaName]}
-	restore := loop.Step{Name: "reclaim", Do: n.reclaim, Save: true}
+		AfterSave: n.recordChangeEvent, AfterStep: n.After, Saves: n.Saves, Runtime: m.Labels[v1beta2.LabelKymaName]}
+	restore := loop.Step{Name: "reclaim", Do: n.restoreInventory, Save: true}
 	if n.memory.released {
 		n.refs = inventory.Refs(m.Status.Synced)
-		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitFinalizers})
+		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitOtherFinalizers})
 	}
 	if m.IsUnmanaged() {
 		return loop.Run(ctx, options,
-			loop.Step{Name: "connect", Do: n.connectToDelete},
+			loop.Step{Name: "connect", Do: n.connectOrRelease},
 			restore,
 			loop.Step{Name: "handover", Do: n.handOver},
-			loop.Step{Name: "release", Do: n.release})
+			loop.Step{Name: "release", Do: n.removeFinalizers})
 	}
 	if !m.DeletionTimestamp.IsZero() {
 		options.DeferSave = n.deferSave
 		return loop.Run(ctx, options,
-			loop.Step{Name: "connect", Do: n.connectToDelete},
+			loop.Step{Name: "connect", Do: n.connectOrRelease},
 			restore,
-			loop.Step{Name: "blockers", Do: n.findBlockers},
-			loop.Step{Name: "resource", Do: n.deleteResource},
-			loop.Step{Name: "plan", Do: n.planOperator, Save: true},
-			loop.Step{Name: "operator", Do: n.serveOperator},
+			loop.Step{Name: "blockers", Do: n.deleteOrAwaitCustomResources},
+			loop.Step{Name: "resource", Do: n.deleteModuleCR},
+			loop.Step{Name: "plan", Do: n.planOperatorRepair, Save: true},
+			loop.Step{Name: "operator", Do: n.applyOperatorRepair},
 			loop.Step{Name: "teardown", Do: n.teardown},
-			loop.Step{Name: "release", Do: n.release})
+			loop.Step{Name: "release", Do: n.removeFinalizers})
 	}
 	if reason, message := condition.Suspension(m); reason != "" {
 		options.Report = func(loop.Outcome) { condition.SetSuspended(m, reason, message) }
@@ -288,7 +288,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	if m.IsRestored() {
 		return loop.Run(ctx, options, loop.Step{Name: "adopt", Do: n.addFinalizers}, restore)
 	}
-	options.Publish, options.DeferSave = n.publishRef, n.deferSave
+	options.Publish, options.DeferSave = n.annotateAppliedRef, n.deferSave
 	if status := n.memory.takeDeferred(m); status != nil {
 		options.Read = m.DeepCopy()
 		m.Status = *status
@@ -296,14 +296,14 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	return loop.Run(ctx, options,
 		loop.Step{Name: "adopt", Do: n.addFinalizers},
 		loop.Step{Name: "connect", Do: n.connect},
-		loop.Step{Name: "decide", Do: n.decide},
+		loop.Step{Name: "decide", Do: n.makePlan},
 		loop.Step{Name: "reach", Do: n.connectOnDemand},
 		loop.Step{Name: "render", Do: n.render},
-		loop.Step{Name: "record", Do: n.record, SaveIf: n.isRecorded},
+		loop.Step{Name: "record", Do: n.recordInventory, SaveIf: n.isInventoryChanged},
 		loop.Step{Name: "apply", Do: n.apply},
-		loop.Step{Name: "resource", Do: n.createResource},
+		loop.Step{Name: "resource", Do: n.createModuleCR},
 		loop.Step{Name: "prune", Do: n.prune},
-		loop.Step{Name: "observe", Do: n.observe},
+		loop.Step{Name: "observe", Do: n.observeReadiness},
 		loop.Step{Name: "audit", Do: n.scheduleAudit})
 }
 
@@ -317,9 +317,9 @@ func (n *run) addFinalizers(ctx context.Context) error {
 	})
 }
 
-// reclaim adds the objects in the runtime to the inventory of a restored Manifest. For a Manifest that was not
-// restored, reclaim does nothing.
-func (n *run) reclaim(ctx context.Context) error {
+// restoreInventory adds the objects in the runtime to the inventory of a restored Manifest. For a Manifest that was not
+// restored, restoreInventory does nothing.
+func (n *run) restoreInventory(ctx context.Context) error {
 	if !n.manifest.IsRestored() {
 		return nil
 	}
@@ -328,7 +328,7 @@ func (n *run) reclaim(ctx context.Context) error {
 		return err
 	}
 	if !n.manifest.HasRuntimeInventory() {
-		found, err := reclaim.Do(ctx, n.runtime.Cluster, n.manifest)
+		found, err := reclaim.RestoreInventory(ctx, n.runtime.Cluster, n.manifest)
 		if err != nil {
 			return err
 		}
@@ -338,12 +338,12 @@ func (n *run) reclaim(ctx context.Context) error {
 	}
 	n.refs = inventory.Refs(n.manifest.Status.Synced)
 	n.observed.readiness = readiness{v1beta2.StateWarning, v1beta2.ReasonRestoredOlder, reclaim.Message(n.manifest)}
-	return n.expectObjects(ctx)
+	return n.subscribeToObjects(ctx)
 }
 
-// publishRef sets the annotation with the reference of the source that was applied completely. Clients wait for the
-// annotation with the ref, to find out when the source is applied. Only sources in a registry have a reference.
-func (n *run) publishRef(ctx context.Context) error {
+// annotateAppliedRef sets the annotation with the reference of the source that was applied completely. Clients wait for
+// the annotation with the ref, to find out when the source is applied. Only sources in a registry have a reference.
+func (n *run) annotateAppliedRef(ctx context.Context) error {
 	image, err := v1beta2.DecodeImageSpec(n.manifest.Spec.Install.Source)
 	if err != nil || image.Ref == "" || n.plan.digest == "" || n.manifest.Status.AppliedDigest != n.plan.digest ||
 		n.manifest.Annotations[v1beta2.AnnotationSyncOCIRef] == image.Ref {
@@ -359,7 +359,7 @@ func (n *run) publishRef(ctx context.Context) error {
 // reconcile of a Manifest that is Ready may need no connection to the runtime. If no connection is open for a Manifest
 // that is Ready, the function reach opens one when it is needed.
 func (n *run) connect(ctx context.Context) error {
-	if err := n.cluster.Check(n.manifest); err != nil {
+	if err := n.cluster.CheckTarget(n.manifest); err != nil {
 		return reconcile.TerminalError(err)
 	}
 	n.subscribe()
@@ -373,7 +373,7 @@ func (n *run) connect(ctx context.Context) error {
 // connectOnDemand opens the connection to the runtime if connect did not open it. connectOnDemand does nothing if this
 // reconcile has no work in the runtime.
 func (n *run) connectOnDemand(ctx context.Context) error {
-	if n.runtime != nil || !n.plan.hasWork() && n.isQuiet(readinessRules(n.manifest, n.CustomStateCheck)) {
+	if n.runtime != nil || !n.plan.hasWork() && n.isReadyUnchanged(readinessRulesKey(n.manifest, n.CustomStateCheck)) {
 		return nil
 	}
 	return n.connectBy(ctx, n.cluster.Get)
@@ -384,7 +384,7 @@ func (n *run) connectOnDemand(ctx context.Context) error {
 // the owner of the runtime is being verified, the Manifest waits and its status stays unchanged.
 func (n *run) connectBy(ctx context.Context, get func(context.Context) (*runtimes.Runtime, error)) error {
 	rt, err := get(ctx)
-	if runtimes.IsNotVerified(err) {
+	if runtimes.IsOwnerNotVerified(err) {
 		n.observed.ownerUnknown = true
 		return loop.Later(time.Minute, "the owner of the runtime to be verified")
 	}
@@ -414,5 +414,5 @@ func (n *run) scheduleAudit(context.Context) error {
 	if left, waits := n.memory.ownersTurnLeft(time.Now()); waits {
 		after = min(after, left)
 	}
-	return loop.RecheckAfter(after)
+	return loop.ContinueAndRequeueAfter(after)
 }

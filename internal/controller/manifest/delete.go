@@ -19,16 +19,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// connectToDelete connects to the runtime. If the access Secret does not exist, the objects in the runtime stay and the
-// Manifest is released, because somebody has removed the Secret on purpose. If the connection fails for another reason,
-// the deletion waits until the runtime can be reached, or until the Kyma controller gives up the deletion.
-func (n *run) connectToDelete(ctx context.Context) error {
+// connectOrRelease connects to the runtime. If the access Secret does not exist, the objects in the runtime stay and
+// the Manifest is released, because somebody has removed the Secret on purpose. If the connection fails for another
+// reason, the deletion waits until the runtime can be reached, or until the Kyma controller gives up the deletion.
+func (n *run) connectOrRelease(ctx context.Context) error {
 	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" && !n.cluster.IsControlPlane() {
-		return n.release(ctx)
+		return n.removeFinalizers(ctx)
 	}
 	err := n.connect(ctx)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
-		return n.release(ctx)
+		return n.removeFinalizers(ctx)
 	}
 	n.refs = inventory.Refs(n.manifest.Status.Synced)
 	return err
@@ -43,7 +43,7 @@ func (n *run) handOver(ctx context.Context) error {
 		return err
 	}
 	own := n.peers().Ownership(ctx, n.manifest, n.Adoption)
-	own.Wanted = others.Wanted
+	own.Wanted = others.HolderOf
 	left, err := n.runtime.LeaveToUser(ctx, n.refs, own, apply.Marks{
 		Labels:      []string{v1beta2.LabelManagedBy, v1beta2.LabelAppPartOf},
 		Annotations: []string{v1beta2.AnnotationDisclaimer},
@@ -62,13 +62,13 @@ func (n *run) reportLeft(left []apply.Left) {
 	}
 }
 
-// findBlockers waits while users have custom resources whose CRD would be deleted with the module. If the user allows
-// the deletion of custom resources, findBlockers deletes the custom resources of users while the operator of the module
-// still runs.
-func (n *run) findBlockers(ctx context.Context) error {
-	find := customresource.FindOfModule
+// deleteOrAwaitCustomResources waits while users have custom resources whose CRD would be deleted with the module. If
+// the user allows the deletion of custom resources, deleteOrAwaitCustomResources deletes the custom resources of users
+// while the operator of the module still runs.
+func (n *run) deleteOrAwaitCustomResources(ctx context.Context) error {
+	find := customresource.FindOfUsersWithDefaultKind
 	if n.cluster.IsControlPlane() {
-		find = customresource.Find // a CRD that stays has custom resources of other Kymas with the same module
+		find = customresource.FindOfUsers // a CRD that stays has custom resources of other Kymas with the same module
 	}
 	found, err := find(ctx, n.questionAbout(ctx, n.refs))
 	if err != nil || len(found.Kinds) == 0 {
@@ -78,7 +78,7 @@ func (n *run) findBlockers(ctx context.Context) error {
 	if err := found.DeleteIfAllowed(ctx, n.recordEvent); err != nil {
 		return err
 	}
-	n.observed.blocked = n.waitFor(found.WaitMessage())
+	n.observed.blocked = n.requeueWaitingFor(found.WaitMessage())
 	return nil
 }
 
@@ -94,9 +94,9 @@ func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresourc
 		Inventory: inventory.Refs(n.manifest.Status.Synced), CRDs: crds}
 }
 
-// deleteResource deletes the module's custom resource. deleteResource waits until the module's operator, which still
+// deleteModuleCR deletes the module's custom resource. deleteModuleCR waits until the module's operator, which still
 // runs, has removed the finalizers of the custom resource.
-func (n *run) deleteResource(ctx context.Context) error {
+func (n *run) deleteModuleCR(ctx context.Context) error {
 	if n.observed.blocked != nil || n.manifest.Spec.Resource == nil ||
 		n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return nil
@@ -111,7 +111,7 @@ func (n *run) deleteResource(ctx context.Context) error {
 	}
 	if len(left.Remaining) > 0 {
 		n.noteForbidden(left)
-		n.observed.blocked = n.waitFor(left.WaitMessage())
+		n.observed.blocked = n.requeueWaitingFor(left.WaitMessage())
 	}
 	return nil
 }
@@ -121,18 +121,18 @@ func (n *run) deleteResource(ctx context.Context) error {
 // because the operator is needed to complete the deletion.
 const operatorRepairDelay = 2 * time.Second
 
-// planOperator keeps the module's operator working during the deletion of the module, because custom resources wait for
-// the operator to remove their finalizers. To restore the operator, planOperator finds the installed objects that were
-// changed or deleted. If another version was requested after the start of the deletion, planOperator finds all objects
-// of that version, and adds them to the inventory before they are applied. planOperator does nothing once the purge
-// controller has started to delete the module. If planOperator fails, for example because the registry is unavailable,
-// it logs the error, and the deletion continues to wait.
-func (n *run) planOperator(ctx context.Context) error {
+// planOperatorRepair keeps the module's operator working during the deletion of the module, because custom resources
+// wait for the operator to remove their finalizers. To restore the operator, planOperatorRepair finds the installed
+// objects that were changed or deleted. If another version was requested after the start of the deletion,
+// planOperatorRepair finds all objects of that version, and adds them to the inventory before they are applied.
+// planOperatorRepair does nothing once the purge controller has started to delete the module. If planOperatorRepair
+// fails, for example because the registry is unavailable, it logs the error, and the deletion continues to wait.
+func (n *run) planOperatorRepair(ctx context.Context) error {
 	if n.observed.blocked == nil || time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
 		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" || n.manifest.IsRestored() {
 		return nil // the version of a restored Manifest may be lower than the version in the runtime
 	}
-	err := n.decide(ctx)
+	err := n.makePlan(ctx)
 	if err == nil {
 		n.plan.compareAll = n.plan.compareAll || slices.ContainsFunc(
 			n.refs, func(r apply.Ref) bool { return !n.memory.progress.IsApplied(r) })
@@ -152,10 +152,10 @@ func (n *run) planOperator(ctx context.Context) error {
 	return nil
 }
 
-// serveOperator applies the objects that planOperator has found, so that the module's operator can finish the deletion
-// of the custom resources. After serveOperator has applied the objects, the deletion of the module continues to wait
-// for the custom resources.
-func (n *run) serveOperator(ctx context.Context) error {
+// applyOperatorRepair applies the objects that planOperatorRepair has found, so that the module's operator can finish
+// the deletion of the custom resources. After applyOperatorRepair has applied the objects, the deletion of the module
+// continues to wait for the custom resources.
+func (n *run) applyOperatorRepair(ctx context.Context) error {
 	if n.observed.blocked == nil || n.rendered == nil {
 		return n.observed.blocked
 	}
@@ -180,7 +180,7 @@ func (n *run) teardown(ctx context.Context) error {
 	}
 	if len(left.Remaining) > 0 {
 		n.noteForbidden(left)
-		return n.waitFor(left.WaitMessage())
+		return n.requeueWaitingFor(left.WaitMessage())
 	}
 	return nil
 }
@@ -193,11 +193,12 @@ func (n *run) deleteObjects(ctx context.Context, refs []apply.Ref) (apply.Teardo
 		return apply.Teardown{}, err
 	}
 	ofKyma := others.OfKyma(n.manifest.KymaName())
-	if behind := n.memory.others.Behind(ofKyma, n.manifest.DeletionTimestamp.IsZero()); behind != "" {
-		return apply.Teardown{}, n.waitFor(behind + " to record its objects: it may contain objects to be deleted")
+	if behind := n.memory.others.FirstBehind(ofKyma, n.manifest.DeletionTimestamp.IsZero()); behind != "" {
+		return apply.Teardown{},
+			n.requeueWaitingFor(behind + " to record its objects: it may contain objects to be deleted")
 	}
 	own := n.peers().Ownership(ctx, n.manifest, n.Adoption)
-	own.Wanted, own.Applied = others.Wanted, &n.memory.progress
+	own.Wanted, own.Applied = others.HolderOf, &n.memory.progress
 	left, err := n.runtime.DeleteOwned(ctx, refs, &n.memory.deletion, own)
 	n.reportLeft(left.Left)
 	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool { return r.Content }) {
@@ -216,9 +217,9 @@ func (n *run) noteForbidden(left apply.Teardown) {
 	}
 }
 
-// release removes our finalizers from the Manifest. If the objects of the Manifest were handed over to the user, nobody
-// has deleted the Manifest yet, so release deletes it before it removes the finalizers.
-func (n *run) release(ctx context.Context) error {
+// removeFinalizers removes our finalizers from the Manifest. If the objects of the Manifest were handed over to the
+// user, nobody has deleted the Manifest yet, so removeFinalizers deletes it before it removes the finalizers.
+func (n *run) removeFinalizers(ctx context.Context) error {
 	if n.manifest.IsUnmanaged() && n.manifest.DeletionTimestamp.IsZero() {
 		if err := n.deleteManifest(ctx); err != nil {
 			return err
@@ -241,7 +242,7 @@ func (n *run) release(ctx context.Context) error {
 		e := changelog.Removed(n.manifest.ModuleName())
 		n.recordEventOf(e.Type, e.Reason, e.Note)
 	}
-	return n.awaitFinalizers(ctx)
+	return n.awaitOtherFinalizers(ctx)
 }
 
 // ownFinalizers returns the names of all finalizers of this controller.
@@ -249,10 +250,10 @@ func ownFinalizers() []string {
 	return []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
 }
 
-// awaitFinalizers waits for other controllers: their finalizers keep a Manifest from which this controller has removed
-// its own finalizers.
-func (n *run) awaitFinalizers(context.Context) error {
-	if err := loop.AwaitFinalizers(n.manifest, ownFinalizers()); err != nil {
+// awaitOtherFinalizers waits for other controllers: their finalizers keep a Manifest from which this controller has
+// removed its own finalizers.
+func (n *run) awaitOtherFinalizers(context.Context) error {
+	if err := loop.WaitForForeignFinalizers(n.manifest, ownFinalizers()); err != nil {
 		n.observed.blocker = v1beta2.ReasonFinalizersRemaining
 		return err
 	}

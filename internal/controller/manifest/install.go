@@ -21,46 +21,46 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// decide resolves the sources of the Manifest and makes the plan of this reconcile.
-func (n *run) decide(ctx context.Context) error {
+// makePlan resolves the sources of the Manifest and makes the plan of this reconcile.
+func (n *run) makePlan(ctx context.Context) error {
 	found, err := n.sources.Find(ctx, n.manifest)
 	if err != nil && !isInstalled(n.manifest) {
 		return err
 	}
 	n.changes = n.memory.takeChanges()
 	if err != nil {
-		return n.continueWithout(err, true)
+		return n.continueWithoutSources(err, true)
 	}
 	n.changes.readiness = n.changes.readiness || !n.cluster.IsWatched() // no event would report a change
 	n.plan = newPlan(n.manifest, found, n.PullSecret, n.memory.history(n.changes, n.auditInterval()))
 	return nil
 }
 
-// record writes the inventory before the objects are applied. The saved inventory has the objects that will be applied,
-// and the objects that were applied before. If the saved inventory lacks an object, the status is saved after the step
-// record.
-func (n *run) record(ctx context.Context) error {
+// recordInventory writes the inventory before the objects are applied. The saved inventory has the objects that will be
+// applied, and the objects that were applied before. If the saved inventory lacks an object, the status is saved after
+// the step record.
+func (n *run) recordInventory(ctx context.Context) error {
 	if n.rendered == nil {
 		n.refs = inventory.Refs(n.manifest.Status.Synced)
-		return n.expectObjects(ctx)
+		return n.subscribeToObjects(ctx)
 	}
 	var err error
 	if n.refs, err = n.resolveRefs(ctx); err != nil {
 		return err
 	}
 	n.recorded = n.reportInventory()
-	n.memory.startSending()
+	n.memory.noteSending()
 	return nil
 }
 
-// isRecorded reports whether the step record has changed the status.
-func (n *run) isRecorded() bool { return n.recorded }
+// isInventoryChanged reports whether the step record has changed the status.
+func (n *run) isInventoryChanged() bool { return n.recorded }
 
 // resolveRefs returns the references of all objects, with the scope and namespace that the objects have in the runtime.
 func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	n.rendered.refs = make([][]apply.Ref, len(n.rendered.sets))
 	for i, set := range n.rendered.sets {
-		refs, err := n.runtime.Inventory(ctx, set)
+		refs, err := n.runtime.DesiredInventory(ctx, set)
 		if err != nil && refs == nil {
 			return nil, err // apply returns the errors about single objects
 		}
@@ -71,7 +71,7 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	if err := n.cluster.CheckObjects(all, n.manifest.Spec.Resource); err != nil {
 		return nil, err
 	}
-	return inventory.Flagged(all, inventory.Refs(n.manifest.Status.Synced)), err
+	return inventory.WithRecordedFlags(all, inventory.Refs(n.manifest.Status.Synced)), err
 }
 
 // If the digest of the plan has not been applied completely, apply sends all objects to the runtime. If the digest has
@@ -82,13 +82,13 @@ func (n *run) apply(ctx context.Context) error {
 	}
 	if n.plan.applyAll {
 		n.memory.ownersTurn = nil
-		n.forgetDrifted()
+		n.forgetProgressOfDrifted()
 	} else {
-		found, err := n.compare(ctx)
+		found, err := n.findDrift(ctx)
 		if err != nil {
 			return err
 		}
-		found = n.memory.waitForOwners(found, time.Now())
+		found = n.memory.withoutOwnersTurn(found, time.Now())
 		if n.memory.drift = ""; reportsDrift(n.manifest) {
 			n.memory.drift = condition.DriftMessage(found)
 			return nil
@@ -111,13 +111,14 @@ func (n *run) apply(ctx context.Context) error {
 	for _, c := range conflicts {
 		n.memory.conflicts = append(n.memory.conflicts, c.Ref)
 	}
-	return errors.Join(n.expectObjects(ctx), apply.JoinFailures(conflicts)) // an event reports the end of a conflict
+	// an event reports the end of a conflict
+	return errors.Join(n.subscribeToObjects(ctx), apply.JoinFailures(conflicts))
 }
 
-// forgetDrifted makes Apply send the objects that other clients have changed or deleted. Without forgetDrifted, Apply
-// would skip an object whose desired content is the same in the former and in the new version of the module, and the
-// change by the other client would stay.
-func (n *run) forgetDrifted() {
+// forgetProgressOfDrifted makes Apply send the objects that other clients have changed or deleted. Without
+// forgetProgressOfDrifted, Apply would skip an object whose desired content is the same in the former and in the new
+// version of the module, and the change by the other client would stay.
+func (n *run) forgetProgressOfDrifted() {
 	if n.plan.compareAll {
 		n.memory.progress.Forget(n.refs...)
 		return
@@ -133,9 +134,9 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
 	n.changes.readiness = n.changes.readiness || len(result.Applied) > 0
-	n.seeApplied(result)
+	n.recordAppliedReadiness(result)
 	n.reportTakeovers(result.TakenOver)
-	n.reportExisting(ctx, result.Existing)
+	n.recordExisting(ctx, result.Existing)
 	isConflict := func(e *apply.Error) bool { return e.Reason() == apply.OwnedByOtherModule }
 	for _, e := range result.Failed {
 		if isConflict(e) {
@@ -153,7 +154,7 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 		if first.Reason == apply.CRDNotEstablished {
 			n.observed.blocker = v1beta2.ReasonCRDNotEstablished
 		}
-		return n.waitFor(first.Ref.String() + ": " + first.Message)
+		return n.requeueWaitingFor(first.Ref.String() + ": " + first.Message)
 	case i == len(n.rendered.sets)-1:
 		return nil
 	}
@@ -162,28 +163,28 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 		return err
 	}
 	n.observed.blocker = v1beta2.ReasonCRDNotEstablished
-	return n.waitFor(unserved[0].Message)
+	return n.requeueWaitingFor(unserved[0].Message)
 }
 
-// seeApplied records whether the applied workloads are ready, according to the API server's responses to the apply
-// requests. A workload whose readiness is not reported by events is read after firstPollDelay.
-func (n *run) seeApplied(result apply.Result) {
+// recordAppliedReadiness records whether the applied workloads are ready, according to the API server's responses to
+// the apply requests. A workload whose readiness is not reported by events is read after firstPollDelay.
+func (n *run) recordAppliedReadiness(result apply.Result) {
 	for _, ref := range result.Applied {
 		switch {
 		case !inventory.IsWorkload(ref):
 		case slices.ContainsFunc(result.Ready, ref.SameObject):
 			n.memory.recordReadiness(ref, n.memory.progress.Version(ref), readiness{state: v1beta2.StateReady})
-		case isReported(ref):
-			n.memory.seeSent(ref)
+		case hasStateInEvents(ref):
+			n.memory.markSent(ref)
 		default:
 			n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll
 		}
 	}
 }
 
-// waitFor ends the reconcile and requeues the Manifest. The longer the wait has taken already, the longer is the delay
-// of the requeue.
-func (n *run) waitFor(what string) error {
+// requeueWaitingFor ends the reconcile and requeues the Manifest. The longer the wait has taken already, the longer is
+// the delay of the requeue.
+func (n *run) requeueWaitingFor(what string) error {
 	return loop.Later(loop.PollDelay(time.Now(), n.notReadySince()), what)
 }
 
@@ -194,8 +195,8 @@ func (n *run) reportTakeovers(taken []apply.Takeover) {
 	}
 }
 
-// reportExisting records in the inventory which objects existed before, and records an event for each of them.
-func (n *run) reportExisting(ctx context.Context, existing []apply.Existing) {
+// recordExisting records in the inventory which objects existed before, and records an event for each of them.
+func (n *run) recordExisting(ctx context.Context, existing []apply.Existing) {
 	for _, e := range existing {
 		inventory.SetFlags(n.refs, e.Ref)
 		log.FromContext(ctx).Info("object existed", "object", e.Ref.String(), "result", string(e.Met))
@@ -215,11 +216,11 @@ func (n *run) recordEventOf(kind, reason, note string) {
 	}
 }
 
-// compare compares objects in the runtime with their desired state. All objects are compared if the plan requires this,
-// or if the memory does not show that the unchanged objects were applied. In all other reconciles, only the objects
-// that events reported as changed are compared. If an object differs from its desired state, compare removes the object
-// from the stored progress, so that the step apply sends the object again.
-func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
+// findDrift compares objects in the runtime with their desired state. All objects are compared if the plan requires
+// this, or if the memory does not show that the unchanged objects were applied. In all other reconciles, only the
+// objects that events reported as changed are compared. If an object differs from its desired state, findDrift removes
+// the object from the stored progress, so that the step apply sends the object again.
+func (n *run) findDrift(ctx context.Context) ([]apply.Drifted, error) {
 	only := n.plan.drifted
 	for _, ref := range n.refs {
 		if n.plan.compareAll || !n.memory.progress.IsApplied(ref) && !slices.ContainsFunc(only, ref.SameObject) {
@@ -247,24 +248,24 @@ func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	return found, nil
 }
 
-// createResource creates the module's custom resource if the policy is to create it and the custom resource does not
+// createModuleCR creates the module's custom resource if the policy is to create it and the custom resource does not
 // exist. A custom resource that exists belongs to the user and is not changed.
-func (n *run) createResource(ctx context.Context) error {
+func (n *run) createModuleCR(ctx context.Context) error {
 	cr := n.manifest.Spec.Resource
 	if cr == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !n.plan.applyAll && !n.changes.readiness {
 		return nil
 	}
-	ref, isNew := inventory.ResourceRef(n.manifest), n.plan.applyAll && n.manifest.Status.Version == ""
-	if !isNew && resourceDecides(n.manifest, n.CustomStateCheck) {
+	ref, isNew := inventory.ModuleCRRef(n.manifest), n.plan.applyAll && n.manifest.Status.Version == ""
+	if !isNew && isModuleCRDecisive(n.manifest, n.CustomStateCheck) {
 		if !n.plan.applyAll && n.manifest.Status.State == v1beta2.StateProcessing &&
 			n.memory.progress.Version(ref) != 0 {
 			return nil // it exists, and observe reads it when the workloads are ready
 		}
 		// The step observe needs the state of the custom resource, so the custom resource is read first, and created
 		// only if it does not exist.
-		object, err := n.readResource(ctx)
+		object, err := n.readModuleCR(ctx)
 		if object != nil {
-			_, _ = n.evaluateRead(object) // observe reports the error
+			_, _ = n.evaluateModuleCR(object) // observe reports the error
 			return nil
 		}
 		if err != nil && loop.Reason(err) != apply.KindUnknown {
@@ -279,7 +280,7 @@ func (n *run) createResource(ctx context.Context) error {
 	n.observed.resource = nil
 	if err == nil {
 		n.memory.progress.ObserveRead(ref, made.UID, made.Generation, made.ResourceVersion)
-		n.memory.seeSent(ref)
+		n.memory.markSent(ref)
 		n.noteServed(cr.GroupVersionKind().GroupKind())
 		return nil
 	}
@@ -288,19 +289,19 @@ func (n *run) createResource(ctx context.Context) error {
 		return nil
 	case apply.KindUnknown:
 		n.observed.blocker = v1beta2.ReasonCRDNotEstablished
-		return n.waitFor(fmt.Sprintf("kind %s of the custom resource %s/%s to be served", cr.GetKind(),
+		return n.requeueWaitingFor(fmt.Sprintf("kind %s of the custom resource %s/%s to be served", cr.GetKind(),
 			cr.GetNamespace(), cr.GetName()))
 	}
 	return err
 }
 
-// readResource returns the module's custom resource, or nil if the custom resource does not exist. readResource sends
+// readModuleCR returns the module's custom resource, or nil if the custom resource does not exist. readModuleCR sends
 // at most one read per reconcile.
-func (n *run) readResource(ctx context.Context) (*unstructured.Unstructured, error) {
+func (n *run) readModuleCR(ctx context.Context) (*unstructured.Unstructured, error) {
 	if n.observed.resource != nil {
 		return n.observed.resource.object, nil
 	}
-	ref := inventory.ResourceRef(n.manifest)
+	ref := inventory.ModuleCRRef(n.manifest)
 	object, err := n.runtime.Get(ctx, ref)
 	switch loop.Reason(err) {
 	case apply.ObjectNotFound, apply.NamespaceNotFound:
@@ -336,10 +337,10 @@ func (n *run) noteServed(kind schema.GroupKind) {
 // all objects of the new version were applied before.
 func (n *run) prune(ctx context.Context) error {
 	if n.rendered == nil {
-		return nil // record has already called expectObjects
+		return nil // record has already called subscribeToObjects
 	}
 	if n.memory.drift != "" {
-		return n.expectObjects(ctx)
+		return n.subscribeToObjects(ctx)
 	}
 	removed := apply.Removed(inventory.Refs(n.manifest.Status.Synced), n.refs)
 	if err := n.deleteRemoved(ctx, removed); err != nil {
@@ -351,7 +352,7 @@ func (n *run) prune(ctx context.Context) error {
 		n.reportLeftOut()
 	}
 	n.pruned.complete = true
-	return n.expectObjects(ctx)
+	return n.subscribeToObjects(ctx)
 }
 
 // deleteRemoved deletes objects that only the former version had. deleteRemoved waits until they no longer exist, and
@@ -360,23 +361,23 @@ func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
 	if len(removed) == 0 {
 		return nil
 	}
-	found, err := customresource.Find(ctx, n.questionAbout(ctx, removed))
+	found, err := customresource.FindOfUsers(ctx, n.questionAbout(ctx, removed))
 	if err != nil {
 		return err
 	}
-	left, err := n.deleteObjects(ctx, found.Without(removed))
+	left, err := n.deleteObjects(ctx, found.WithoutFoundCRDs(removed))
 	if err != nil {
 		return err
 	}
 	if len(found.Kinds) > 0 {
 		n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
-		if err := errors.Join(found.DeleteIfAllowed(ctx, n.recordEvent), n.expectObjects(ctx)); err != nil {
+		if err := errors.Join(found.DeleteIfAllowed(ctx, n.recordEvent), n.subscribeToObjects(ctx)); err != nil {
 			return err
 		}
-		return n.waitFor(found.WaitMessage())
+		return n.requeueWaitingFor(found.WaitMessage())
 	}
 	if len(left.Remaining) > 0 {
-		return n.waitFor(left.WaitMessage())
+		return n.requeueWaitingFor(left.WaitMessage())
 	}
 	metrics.Objects.WithLabelValues("deleted").Add(float64(len(left.Deleted)))
 	n.pruned.kept = left.Kept

@@ -23,11 +23,11 @@ import (
 // events of the module's custom resource.
 func (n *run) subscribe() {
 	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
-	n.cluster.Replace(&n.memory.cluster, subscriptionKey(key))
-	n.memory.setEvaluator(n.evaluateResource())
+	n.cluster.StoreIn(&n.memory.cluster, subscriptionKey(key))
+	n.memory.setEvaluator(n.resourceEvaluator())
 	n.cluster.Subscribe(runtimes.Subscriber{
 		Key: subscriptionKey(key), Interests: n.memory.interests, ReplayMissed: n.memory.compared.IsZero(),
-		Notify: n.notifier(key, n.memory, inventory.ResourceRef(n.manifest)),
+		Notify: n.notifier(key, n.memory, inventory.ModuleCRRef(n.manifest)),
 	})
 }
 
@@ -47,9 +47,9 @@ func subscriptionKey(key types.NamespacedName) string {
 	return runtimes.ManifestSubscriberKey(key.Namespace, key.Name)
 }
 
-// expectObjects subscribes to the kinds of the objects that the runtime should have. expectObjects also keeps the list
-// of these objects in memory, so that their deletion is detected.
-func (n *run) expectObjects(ctx context.Context) error {
+// subscribeToObjects subscribes to the kinds of the objects that the runtime should have. subscribeToObjects also keeps
+// the list of these objects in memory, so that their deletion is detected.
+func (n *run) subscribeToObjects(ctx context.Context) error {
 	if !n.cluster.UsesInterests() {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 			return nil, err
 		}
 	}
-	if ref := inventory.ResourceRef(n.manifest); ref != (apply.Ref{}) {
+	if ref := inventory.ModuleCRRef(n.manifest); ref != (apply.Ref{}) {
 		if err := add(ref, runtimes.Interest{Namespace: ref.Namespace, Name: ref.Name}); err != nil {
 			return nil, err
 		}

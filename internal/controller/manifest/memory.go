@@ -163,7 +163,7 @@ func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetada
 		if known {
 			return false
 		}
-		if !m.seeEventLocked(e, ref, true) {
+		if !m.recordEventStateLocked(e, ref, true) {
 			return false
 		}
 		if s, seen := m.seen[keyOf(ref)]; seen && !e.Deleted {
@@ -180,8 +180,8 @@ func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetada
 		return false
 	}
 	acts := statusMatters(ref) && !m.progress.IsEstablished(ref)
-	if isReported(ref) {
-		acts = m.seeEventLocked(e, ref, false)
+	if hasStateInEvents(ref) {
+		acts = m.recordEventStateLocked(e, ref, false)
 	}
 	if !e.Deleted && !acts && m.progress.ObserveEvent(ref, o.UID, o.Generation, o.ResourceVersion) {
 		return false // an own write, or a status that changes nothing
@@ -321,11 +321,11 @@ func compareRefs(a, b apply.Ref) int { return strings.Compare(a.String(), b.Stri
 // object within a second.
 const ownerGrace = time.Minute
 
-// waitForOwners returns the objects of the parameter "found", except the objects whose owners still have time to
+// withoutOwnersTurn returns the objects of the parameter "found", except the objects whose owners still have time to
 // correct a change by another client. If the owner of an object has not corrected a change by another client within
-// ownerGrace, waitForOwners removes the object from the progress in memory. An object without progress is applied
+// ownerGrace, withoutOwnersTurn removes the object from the progress in memory. An object without progress is applied
 // again, and the apply request reports the conflict with the owner.
-func (m *memory) waitForOwners(found []apply.Drifted, now time.Time) []apply.Drifted {
+func (m *memory) withoutOwnersTurn(found []apply.Drifted, now time.Time) []apply.Drifted {
 	var waiting map[apply.Ref]time.Time
 	found = slices.DeleteFunc(found, func(d apply.Drifted) bool {
 		if !d.OwnersTurn {

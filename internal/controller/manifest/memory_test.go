@@ -239,7 +239,7 @@ func TestWaitForOwners(t *testing.T) {
 		{"the owner has not corrected it in time", 2 * ownerGrace, found(), 2, 0, false},
 	} {
 		now := start.Add(c.after)
-		rest := m.waitForOwners(c.found, now)
+		rest := m.withoutOwnersTurn(c.found, now)
 		left, waits := m.ownersTurnLeft(now)
 		if len(rest) != c.rest || waits != c.waits || waits && left != c.left {
 			t.Errorf("%s: %d are drifted, %v left (%t), want %d, %v (%t)", c.reason, len(rest), left, waits, c.rest,

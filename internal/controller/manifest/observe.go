@@ -23,12 +23,12 @@ const (
 	noPodsPeriod = 2 * time.Second
 )
 
-// observe reads the readiness of the applied objects. observe reads the workloads first, and after that the module's
-// custom resource.
-func (n *run) observe(ctx context.Context) error {
-	n.memory.startObserving()
-	rules := readinessRules(n.manifest, n.CustomStateCheck)
-	quiet := n.isQuiet(rules)
+// observeReadiness reads the readiness of the applied objects. observeReadiness reads the workloads first, and after
+// that the module's custom resource.
+func (n *run) observeReadiness(ctx context.Context) error {
+	n.memory.noteObserving()
+	rules := readinessRulesKey(n.manifest, n.CustomStateCheck)
+	quiet := n.isReadyUnchanged(rules)
 	n.memory.readinessRules = rules
 	if quiet {
 		n.observed.readiness = readiness{state: v1beta2.StateReady}
@@ -37,7 +37,7 @@ func (n *run) observe(ctx context.Context) error {
 	if n.observed.workloadSent {
 		n.observed.readiness = readiness{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady,
 			v1beta2.OperationManifestWaiting}
-		return loop.RecheckAfter(firstPollDelay)
+		return loop.ContinueAndRequeueAfter(firstPollDelay)
 	}
 	found, err := n.findReadiness(ctx)
 	if err != nil {
@@ -51,21 +51,21 @@ func (n *run) observe(ctx context.Context) error {
 	if found.state == v1beta2.StateReady {
 		return nil
 	}
-	return loop.RecheckAfter(max(loop.PollDelay(time.Now(), n.notReadySince()), n.validity().expected))
+	return loop.ContinueAndRequeueAfter(max(loop.PollDelay(time.Now(), n.notReadySince()), n.validity().expected))
 }
 
 // validity returns the time for which the readiness of an object counts without being read again.
 func (n *run) validity() validity {
-	v := validity{ready: firstPollDelay, expected: n.expectedPeriod()}
+	v := validity{ready: firstPollDelay, expected: n.notReadyValidity()}
 	if n.cluster.IsWatched() {
 		v.ready = readyPeriod
 	}
 	return v
 }
 
-// expectedPeriod returns how long an object that was seen as not ready still counts as not ready, so that it is not
+// notReadyValidity returns how long an object that was seen as not ready still counts as not ready, so that it is not
 // read again. Within the returned time, the object is expected to become ready.
-func (n *run) expectedPeriod() time.Duration {
+func (n *run) notReadyValidity() time.Duration {
 	switch {
 	case !n.plan.applyAll && n.manifest.Status.State != v1beta2.StateProcessing, !n.plan.applyAll &&
 		time.Since(n.notReadySince()) > quietPeriod:
@@ -93,7 +93,7 @@ func (n *run) findReadiness(ctx context.Context) (readiness, error) {
 			ask = append(ask, ref)
 		}
 	}
-	if !slices.ContainsFunc(ask, isReported) {
+	if !slices.ContainsFunc(ask, hasStateInEvents) {
 		if seen, known := n.memory.lookup(resource, valid, now); known && seen.state == v1beta2.StateProcessing {
 			return seen, nil
 		}
@@ -106,7 +106,7 @@ func (n *run) findReadiness(ctx context.Context) (readiness, error) {
 	if err != nil {
 		return readiness{}, err
 	}
-	n.seeRead(ask, waiting)
+	n.recordWorkloadReadiness(ask, waiting)
 	found := readinessOf(waiting)
 	if found.state != v1beta2.StateReady || resource == (apply.Ref{}) {
 		return found, nil
@@ -114,13 +114,13 @@ func (n *run) findReadiness(ctx context.Context) (readiness, error) {
 	if seen, known := n.memory.lookup(resource, valid, now); known {
 		return seen, nil
 	}
-	return n.observeResource(ctx)
+	return n.observeModuleCR(ctx)
 }
 
-// seeRead records the readiness of workloads that were read.
-func (n *run) seeRead(asked []apply.Ref, waiting []apply.NotReady) {
+// recordWorkloadReadiness records the readiness of workloads that were read.
+func (n *run) recordWorkloadReadiness(asked []apply.Ref, waiting []apply.NotReady) {
 	for _, ref := range asked {
-		if !isReported(ref) {
+		if !hasStateInEvents(ref) {
 			continue
 		}
 		found := readiness{state: v1beta2.StateReady}
@@ -133,9 +133,9 @@ func (n *run) seeRead(asked []apply.Ref, waiting []apply.NotReady) {
 	}
 }
 
-// isQuiet reports whether the module is Ready, and no event that could change this was received. If the last reconcile
-// found another state and did not save it, the status is outdated, and isQuiet returns false.
-func (n *run) isQuiet(rules string) bool {
+// isReadyUnchanged reports whether the module is Ready, and no event that could change this was received. If the last
+// reconcile found another state and did not save it, the status is outdated, and isReadyUnchanged returns false.
+func (n *run) isReadyUnchanged(rules string) bool {
 	s, last := &n.manifest.Status, n.memory.reported
 	return s.State == v1beta2.StateReady && (last == s.State || last == "") &&
 		n.rendered == nil && !n.changes.readiness && len(n.changes.objects) == 0 &&
@@ -143,10 +143,10 @@ func (n *run) isQuiet(rules string) bool {
 		(n.memory.readinessRules == rules || n.memory.readinessRules == "")
 }
 
-// observeResource reads the state that the module's operator has written to the custom resource.
-func (n *run) observeResource(ctx context.Context) (readiness, error) {
-	ref := inventory.ResourceRef(n.manifest)
-	object, err := n.readResource(ctx)
+// observeModuleCR reads the state that the module's operator has written to the custom resource.
+func (n *run) observeModuleCR(ctx context.Context) (readiness, error) {
+	ref := inventory.ModuleCRRef(n.manifest)
+	object, err := n.readModuleCR(ctx)
 	if err != nil {
 		return readiness{}, err
 	}
@@ -155,12 +155,12 @@ func (n *run) observeResource(ctx context.Context) (readiness, error) {
 		return readiness{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady,
 			fmt.Sprintf("%s does not exist yet", ref)}, nil
 	}
-	return n.evaluateRead(object)
+	return n.evaluateModuleCR(object)
 }
 
-// evaluateRead returns and records the readiness of the custom resource that was read.
-func (n *run) evaluateRead(object *unstructured.Unstructured) (readiness, error) {
-	ref := inventory.ResourceRef(n.manifest)
+// evaluateModuleCR returns and records the readiness of the custom resource that was read.
+func (n *run) evaluateModuleCR(object *unstructured.Unstructured) (readiness, error) {
+	ref := inventory.ModuleCRRef(n.manifest)
 	verdict, err := n.states.Evaluate(ref, object, stateRules(&n.manifest.Spec))
 	if err != nil {
 		return readiness{}, reconcile.TerminalError(err)

@@ -18,11 +18,11 @@ type outage struct {
 	changed []apply.Ref // objects that are not compared because of this
 }
 
-// continueWithout decides whether a reconcile continues without the sources, after a step could not read a source. If
-// the desired version is already installed, the reconcile continues without the sources, and later reconciles try again
-// to read them. If the desired version is not installed yet, continueWithout returns the error of the step that could
-// not read the source.
-func (n *run) continueWithout(err error, isInstalled bool) error {
+// continueWithoutSources decides whether a reconcile continues without the sources, after a step could not read a
+// source. If the desired version is already installed, the reconcile continues without the sources, and later
+// reconciles try again to read them. If the desired version is not installed yet, continueWithoutSources returns the
+// error of the step that could not read the source.
+func (n *run) continueWithoutSources(err error, isInstalled bool) error {
 	after, isWaiting := loop.WaitDelay(err)
 	if !isInstalled || !isWaiting && !source.IsUnreadable(err) {
 		return err
@@ -32,12 +32,12 @@ func (n *run) continueWithout(err error, isInstalled bool) error {
 	if !isWaiting {
 		n.observed.outage.err = err
 		since := time.Now()
-		if c := condition.Unreadable(n.manifest); c != nil {
+		if c := condition.SourcesUnreadable(n.manifest); c != nil {
 			since = c.LastTransitionTime.Time
 		}
 		after = loop.PollDelay(time.Now(), since)
 	}
-	return loop.RecheckAfter(after)
+	return loop.ContinueAndRequeueAfter(after)
 }
 
 // isInstalled reports whether the status shows that the spec of a Manifest was applied completely.
@@ -53,13 +53,13 @@ func isInstalled(m *v1beta2.Manifest) bool {
 	}
 }
 
-// reportOutage sets the condition that the sources cannot be read. reportOutage removes the condition only after the
-// sources were resolved and, if needed, read.
-func (n *run) reportOutage(out loop.Outcome) {
+// reportSourcesReadable sets the condition that the sources cannot be read. reportSourcesReadable removes the condition
+// only after the sources were resolved and, if needed, read.
+func (n *run) reportSourcesReadable(out loop.Outcome) {
 	switch {
 	case n.observed.outage.err != nil:
-		condition.SetUnreadable(n.manifest, n.observed.outage.err, n.observed.outage.changed)
+		condition.SetSourcesUnreadable(n.manifest, n.observed.outage.err, n.observed.outage.changed)
 	case !n.observed.outage.is && out.Err == nil && n.plan.digest != "":
-		condition.SetReadable(n.manifest)
+		condition.SetSourcesReadable(n.manifest)
 	}
 }

@@ -67,7 +67,7 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 		p.compareAll = true
 	case h.missed && h.sinceCompared > recentComparisonPeriod:
 		p.compareAll = true
-	case condition.Unreadable(m) != nil && h.neverCompared: // changes may have been observed before a restart
+	case condition.SourcesUnreadable(m) != nil && h.neverCompared: // changes may have been observed before a restart
 		p.compareAll = true
 	case readyReason(&m.Status) == v1beta2.ReasonOwnedByOtherModule: // the conflict must be found again after a restart
 		p.compareAll = h.neverCompared
@@ -130,22 +130,22 @@ func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 	return rules
 }
 
-// resourceDecides reports whether the state of the module's custom resource decides about the readiness of the module.
-// The annotation of the Manifest has precedence over the flag of the manager.
-func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
+// isModuleCRDecisive reports whether the state of the module's custom resource decides about the readiness of the
+// module. The annotation of the Manifest has precedence over the flag of the manager.
+func isModuleCRDecisive(m *v1beta2.Manifest, byDefault bool) bool {
 	if m.Spec.Resource == nil || m.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return false
 	}
 	decides, err := strconv.ParseBool(m.Annotations[v1beta2.AnnotationCustomStateCheck])
 	if err != nil {
-		return flag
+		return byDefault
 	}
 	return decides
 }
 
-// readinessRules returns a text that changes whenever one of the readiness rules outside the spec changes.
-func readinessRules(m *v1beta2.Manifest, flag bool) string {
-	return fmt.Sprint(resourceDecides(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
+// readinessRulesKey returns a text that changes whenever one of the readiness rules outside the spec changes.
+func readinessRulesKey(m *v1beta2.Manifest, stateCheckDefault bool) string {
+	return fmt.Sprint(isModuleCRDecisive(m, stateCheckDefault), " ", m.Annotations[v1beta2.AnnotationDrift])
 }
 
 // reportsDrift reports whether drift is only reported and not corrected.

@@ -87,7 +87,7 @@ func TestResourceDecides(t *testing.T) {
 				m.Annotations = map[string]string{v1beta2.AnnotationCustomStateCheck: c.annotation}
 			}
 		})
-		if got := resourceDecides(m, c.flag); got != c.want {
+		if got := isModuleCRDecisive(m, c.flag); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}
 	}

@@ -21,7 +21,7 @@ func (n *run) render(ctx context.Context) error {
 		return nil
 	}
 	if err := n.renderSources(ctx); err != nil {
-		return n.continueWithout(err, !n.plan.applyAll)
+		return n.continueWithoutSources(err, !n.plan.applyAll)
 	}
 	return nil
 }

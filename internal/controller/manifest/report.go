@@ -24,9 +24,9 @@ import (
 func (n *run) reportInventory() (changed bool) {
 	s := &n.manifest.Status
 	known := inventory.Refs(s.Synced)
-	union := append(slices.Clone(n.refs), inventory.Missing(known, n.refs)...)
+	union := append(slices.Clone(n.refs), inventory.NotIn(known, n.refs)...)
 	grows := slices.ContainsFunc(union, func(r apply.Ref) bool { return !slices.Contains(known, r) })
-	target := n.cluster.Recorded()
+	target := n.cluster.StatusTarget()
 	if s.State != "" && s.Target == target && !grows {
 		return false
 	}
@@ -36,9 +36,9 @@ func (n *run) reportInventory() (changed bool) {
 		s.State, s.ObservedGeneration = v1beta2.StateProcessing, n.manifest.Generation
 		s.LastOperation = v1beta2.LastOperation{Operation: v1beta2.OperationManifestWaiting,
 			LastUpdateTime: metav1.Now()}
-		condition.Set(n.manifest, v1beta2.StateProcessing, v1beta2.ReasonApplying, v1beta2.OperationManifestWaiting)
+		condition.SetAll(n.manifest, v1beta2.StateProcessing, v1beta2.ReasonApplying, v1beta2.OperationManifestWaiting)
 		condition.SetSignatures(n.manifest, n.signatures())
-		s.LastChange = changelog.NextOfManifest(n.manifest, s, v1beta2.ReasonApplying, time.Now())
+		s.LastChange = changelog.LastChangeOfManifest(n.manifest, s, v1beta2.ReasonApplying, time.Now())
 	}
 	s.Target = target
 	if grows {
@@ -61,12 +61,12 @@ func (n *run) report(out loop.Outcome) {
 	if n.pruned.complete {
 		s.Synced = inventory.Of(append(slices.Clone(n.refs), n.pruned.kept...))
 	}
-	s.Synced = inventory.Update(s.Synced, n.refs)
+	s.Synced = inventory.WithFlagsOf(s.Synced, n.refs)
 	if n.observed.served { // objects of the former version stay in the inventory until the deletion
 		s.AppliedDigest, s.Version, s.AppliedGeneration = n.plan.digest, n.manifest.Spec.Version, n.manifest.Generation
 	}
 	if n.pruned.complete {
-		s.Synced = inventory.Settled(s.Synced)
+		s.Synced = inventory.WithoutPending(s.Synced)
 		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
 		s.AppliedGeneration = n.manifest.Generation
 		s.RenderFailure = nil
@@ -85,18 +85,18 @@ func (n *run) report(out loop.Outcome) {
 	}
 	s.State, n.memory.reported = state, state
 	n.memory.setShown(state)
-	condition.Set(n.manifest, state, reason, operation)
+	condition.SetAll(n.manifest, state, reason, operation)
 	condition.SetSignatures(n.manifest, n.signatures())
-	n.reportOutage(out)
-	s.LastChange = changelog.NextOfManifest(n.manifest, &installed, reason, time.Now())
+	n.reportSourcesReadable(out)
+	s.LastChange = changelog.LastChangeOfManifest(n.manifest, &installed, reason, time.Now())
 	if state == v1beta2.StateReady && before == v1beta2.StateProcessing {
 		metrics.ModuleReadySeconds.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(
 			time.Since(since).Seconds())
 	}
 }
 
-// recordChange compares the saved status with the previous status, and records the resulting event.
-func (n *run) recordChange(before client.Object) {
+// recordChangeEvent compares the saved status with the previous status, and records the resulting event.
+func (n *run) recordChangeEvent(before client.Object) {
 	is := n.manifest
 	if e := changelog.ManifestEvent(is.ModuleName(), &before.(*v1beta2.Manifest).Status, &is.Status); e != nil {
 		n.recordEventOf(e.Type, e.Reason, e.Note)

@@ -11,10 +11,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// toRetry returns the Manifests that are retried after a person has requested it: the Manifest with the request, or, if
-// the request is on a Kyma, the Manifests of the Kyma that are not Ready. The next reconcile of each returned Manifest
-// compares all objects with their desired state, and reads the readiness of the module.
-func (r *Reconciler) toRetry(ctx context.Context, o client.Object) (found []client.Object) {
+// markForRetry returns the Manifests that are retried after a person has requested it: the Manifest with the request,
+// or, if the request is on a Kyma, the Manifests of the Kyma that are not Ready. The next reconcile of each returned
+// Manifest compares all objects with their desired state, and reads the readiness of the module.
+func (r *Reconciler) markForRetry(ctx context.Context, o client.Object) (found []client.Object) {
 	if m, is := o.(*v1beta2.Manifest); is {
 		target.Of(m, r.Runtimes, &r.ControlPlane).Probe()
 		found = append(found, m)

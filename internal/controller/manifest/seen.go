@@ -27,8 +27,8 @@ const (
 	// readyPeriod is the time for which an object in a runtime with an agent counts as ready after the last event or
 	// read that showed it as ready.
 	readyPeriod = 10 * time.Second
-	// expectedPeriod is the time for which the controller waits for an event of an object that is not ready, in a
-	// runtime with an agent. If no event has arrived within expectedPeriod, the controller reads the object.
+	// notReadyValidity is the time for which the controller waits for an event of an object that is not ready, in a
+	// runtime with an agent. If no event has arrived within notReadyValidity, the controller reads the object.
 	expectedPeriod = 2 * time.Second
 )
 
@@ -52,13 +52,13 @@ type validity struct{ ready, expected time.Duration }
 // "is" false if the state of the custom resource cannot be used.
 type evaluator func(*unstructured.Unstructured) (readiness, bool)
 
-// evaluateResource returns the evaluator for the rules of a Manifest, or nil if the custom resource does not decide
+// resourceEvaluator returns the evaluator for the rules of a Manifest, or nil if the custom resource does not decide
 // about readiness. Runtimes with the same module share one evaluator.
-func (n *run) evaluateResource() evaluator {
-	if !resourceDecides(n.manifest, n.CustomStateCheck) {
+func (n *run) resourceEvaluator() evaluator {
+	if !isModuleCRDecisive(n.manifest, n.CustomStateCheck) {
 		return nil
 	}
-	ref, rules, states := inventory.ResourceRef(n.manifest), stateRules(&n.manifest.Spec), &n.states
+	ref, rules, states := inventory.ModuleCRRef(n.manifest), stateRules(&n.manifest.Spec), &n.states
 	return dedup.Share(&n.shared, fmt.Sprintf("evaluator %#v %#v", ref, rules), evaluator(
 		func(u *unstructured.Unstructured) (readiness, bool) {
 			verdict, err := states.Evaluate(ref, u, rules)
@@ -77,23 +77,23 @@ func (m *memory) setEvaluator(evaluate evaluator) {
 // then the custom resource. If the custom resource does not decide about the readiness, the second result is the zero
 // Ref.
 func (n *run) readinessRefs() (objects []apply.Ref, resource apply.Ref) {
-	if resourceDecides(n.manifest, n.CustomStateCheck) {
-		resource = inventory.ResourceRef(n.manifest)
+	if isModuleCRDecisive(n.manifest, n.CustomStateCheck) {
+		resource = inventory.ModuleCRRef(n.manifest)
 	}
 	return inventory.ReadinessRefs(n.refs, n.manifest.Spec.Manager), resource
 }
 
-// isReported reports whether events about an object contain its state.
-func isReported(ref apply.Ref) bool { return ref.Group == "apps" && inventory.IsWorkload(ref) }
+// hasStateInEvents reports whether events about an object contain its state.
+func hasStateInEvents(ref apply.Ref) bool { return ref.Group == "apps" && inventory.IsWorkload(ref) }
 
 // recordReadiness records the readiness of an object, unless a newer version of the object was seen.
 func (m *memory) recordReadiness(ref apply.Ref, version uint64, r readiness) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.seeLocked(ref, version, r)
+	m.recordReadinessLocked(ref, version, r)
 }
 
-func (m *memory) seeLocked(ref apply.Ref, version uint64, r readiness) {
+func (m *memory) recordReadinessLocked(ref apply.Ref, version uint64, r readiness) {
 	if m.seen == nil {
 		m.seen = map[apply.Ref]seenState{}
 	}
@@ -108,10 +108,10 @@ func keyOf(ref apply.Ref) apply.Ref {
 	return apply.Ref{Group: ref.Group, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// seeSent records that a workload or the custom resource was sent and is not ready yet. If the resource version of the
-// object is unknown, because another client has changed the object in the meantime, seeSent removes what is recorded
+// markSent records that a workload or the custom resource was sent and is not ready yet. If the resource version of the
+// object is unknown, because another client has changed the object in the meantime, markSent removes what is recorded
 // about the object.
-func (m *memory) seeSent(ref apply.Ref) {
+func (m *memory) markSent(ref apply.Ref) {
 	version := m.progress.Version(ref)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +119,7 @@ func (m *memory) seeSent(ref apply.Ref) {
 		delete(m.seen, keyOf(ref))
 		return
 	}
-	m.seeLocked(ref, version, readiness{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady,
+	m.recordReadinessLocked(ref, version, readiness{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady,
 		v1beta2.OperationManifestWaiting})
 }
 
@@ -137,7 +137,7 @@ func (m *memory) setNeeded(refs []apply.Ref, resource apply.Ref) {
 	defer m.mu.Unlock()
 	m.needed = m.needed[:0]
 	for _, ref := range refs {
-		if isReported(ref) {
+		if hasStateInEvents(ref) {
 			m.needed = append(m.needed, keyOf(ref))
 		}
 	}
@@ -146,19 +146,18 @@ func (m *memory) setNeeded(refs []apply.Ref, resource apply.Ref) {
 	}
 }
 
-// startSending records that objects will be sent. After a call of startSending, the memory records the state of each
+// noteSending records that objects will be sent. After a call of noteSending, the memory records the state of each
 // object that an event reports.
-func (m *memory) startSending() {
+func (m *memory) noteSending() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.shown = sending
 }
 
-// startObserving records that the step observe has begun. The step observe decides whether the module is ready, from
-// the states of objects that the memory has when the step begins. A later event may make the module ready, but the
-// running step observe does not see the event any more. Therefore an event after startObserving triggers another
-// reconcile.
-func (m *memory) startObserving() {
+// noteObserving records that the step observe has begun. The step observe decides whether the module is ready, from the
+// states of objects that the memory has when the step begins. A later event may make the module ready, but the running
+// step observe does not see the event any more. Therefore an event after noteObserving triggers another reconcile.
+func (m *memory) noteObserving() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.shown == sending {
@@ -172,24 +171,24 @@ func (m *memory) setShown(state v1beta2.State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if state == v1beta2.StateReady {
-		m.dropUsedLocked()
+		m.dropDecidedEventsLocked()
 	}
 	if m.shown = state; state != v1beta2.StateProcessing {
 		m.seen, m.needed = nil, nil
 	}
 }
 
-// dropUsedLocked drops the events of objects whose last recorded state is ready, because the decision that the module
-// is Ready already includes these events. An event that is not dropped would cause another reconcile, which would read
-// an object again whose state is already known. The caller must hold mu.
-func (m *memory) dropUsedLocked() {
+// dropDecidedEventsLocked drops the events of objects whose last recorded state is ready, because the decision that the
+// module is Ready already includes these events. An event that is not dropped would cause another reconcile, which
+// would read an object again whose state is already known. The caller must hold mu.
+func (m *memory) dropDecidedEventsLocked() {
 	isUsed := func(ref apply.Ref, version uint64) bool {
 		s, known := m.seen[keyOf(ref)]
 		return known && s.readiness.state == v1beta2.StateReady && version <= s.version
 	}
 	for ref, e := range m.changes.objects {
 		version, err := strconv.ParseUint(e.resourceVersion, 10, 64)
-		if err == nil && !e.deleted && isReported(ref) && isUsed(ref, version) &&
+		if err == nil && !e.deleted && hasStateInEvents(ref) && isUsed(ref, version) &&
 			m.progress.ObserveEvent(ref, e.uid, e.generation, e.resourceVersion) {
 			delete(m.changes.objects, ref)
 		}
@@ -199,9 +198,9 @@ func (m *memory) dropUsedLocked() {
 	}
 }
 
-// seeEventLocked records the state in an event about an object, and reports whether a reconcile has to act on it. An
-// event without a usable state always needs a reconcile, which reads the object. The caller must hold mu.
-func (m *memory) seeEventLocked(e runtimes.Event, ref apply.Ref, isResource bool) (acts bool) {
+// recordEventStateLocked records the state in an event about an object, and reports whether a reconcile has to act on
+// it. An event without a usable state always needs a reconcile, which reads the object. The caller must hold mu.
+func (m *memory) recordEventStateLocked(e runtimes.Event, ref apply.Ref, isModuleCR bool) (needsReconcile bool) {
 	state := e.States[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
 	if state == nil || e.Deleted {
 		delete(m.seen, keyOf(ref))
@@ -210,9 +209,9 @@ func (m *memory) seeEventLocked(e runtimes.Event, ref apply.Ref, isResource bool
 	var found readiness
 	usable := true
 	switch {
-	case isResource && m.evaluate != nil:
+	case isModuleCR && m.evaluate != nil:
 		found, usable = m.evaluate(state)
-	case isReported(ref):
+	case hasStateInEvents(ref):
 		found = readiness{state: v1beta2.StateReady}
 		if waiting := apply.EvaluateReadiness(ref, state); waiting != nil {
 			found = readinessOf([]apply.NotReady{*waiting})
@@ -232,7 +231,7 @@ func (m *memory) seeEventLocked(e runtimes.Event, ref apply.Ref, isResource bool
 		m.shown = "" // the reconcile that follows may read the object before its next event arrives
 		return true
 	}
-	m.seeLocked(ref, version, found)
+	m.recordReadinessLocked(ref, version, found)
 	switch m.shown {
 	case sending:
 		return found.state != v1beta2.StateReady && found.state != v1beta2.StateProcessing

@@ -59,7 +59,7 @@ func newSeenMemory() *memory {
 	}}
 	for _, ref := range []apply.Ref{seenWorkload, seenResource} {
 		m.progress.ObserveRead(ref, "u", 1, "5")
-		m.seeSent(ref)
+		m.markSent(ref)
 	}
 	m.setNeeded([]apply.Ref{{Kind: "ConfigMap", Name: "c"}, seenWorkload}, seenResource)
 	m.setShown(v1beta2.StateProcessing)
@@ -74,7 +74,7 @@ func (m *memory) observe(e runtimes.Event) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.seeEventLocked(e, seenWorkload, false)
+	return m.recordEventStateLocked(e, seenWorkload, false)
 }
 
 // TestEventsDuringReconcile checks events that arrive during a reconcile. If a reconcile has already used the object
@@ -101,7 +101,7 @@ func TestEventsDuringReconcile(t *testing.T) {
 			m := newSeenMemory()
 			m.setShown(v1beta2.StateError) // every event causes a reconcile
 			for _, ref := range []apply.Ref{seenWorkload, seenResource} {
-				m.seeSent(ref)
+				m.markSent(ref)
 			}
 			for _, e := range c.events {
 				m.addEvent(e, "kcp-system/m", seenResource)
@@ -137,7 +137,7 @@ func TestSentWithoutVersion(t *testing.T) {
 	m := newSeenMemory()
 	m.recordReadiness(seenWorkload, 6, readiness{state: v1beta2.StateReady})
 	m.progress.Forget(seenWorkload)
-	m.seeSent(seenWorkload)
+	m.markSent(seenWorkload)
 	if found, known := m.lookup(seenWorkload, watchedValidity, time.Now()); known {
 		t.Errorf("it counts as %s", found.state)
 	}
@@ -176,10 +176,10 @@ func TestSeeEvents(t *testing.T) {
 			[]step{{seenEvent(seenWorkload, 6, yes), 0, false}}, false, false},
 		"Recovers": {"the reconcile may have read it before", func(m *memory) { m.setShown(v1beta2.StateReady) },
 			[]step{{seenEvent(seenWorkload, 6, no), 0, true}, {seenEvent(seenWorkload, 7, yes), 0, true}}, true, false},
-		"Sending": {"observe follows", func(m *memory) { m.startSending() }, []step{
+		"Sending": {"observe follows", func(m *memory) { m.noteSending() }, []step{
 			{seenEvent(seenWorkload, 6, no), 0, false}, {seenEvent(seenWorkload, 7, yes), 0, false},
 			{seenEvent(seenResource, 8, yes), 0, false}}, true, true},
-		"Observing": {"observe may have overlooked it", func(m *memory) { m.startSending(); m.startObserving() },
+		"Observing": {"observe may have overlooked it", func(m *memory) { m.noteSending(); m.noteObserving() },
 			[]step{{seenEvent(seenResource, 6, yes), 0, false}, {seenEvent(seenWorkload, 7, yes), 0, true}},
 			true, true},
 		"Fails later": {"a ready workload is not ready any more", func(m *memory) { m.setShown(v1beta2.StateReady) },

@@ -200,7 +200,7 @@ func TestIsQuiet(t *testing.T) {
 				memory: &memory{readinessRules: "rules", reported: v1beta2.StateReady}}
 			n.manifest.Status.State = v1beta2.StateReady
 			c.change(n)
-			if got := n.isQuiet("rules"); got != c.want {
+			if got := n.isReadyUnchanged("rules"); got != c.want {
 				t.Errorf("%s: isQuiet() = %t, want %t", c.reason, got, c.want)
 			}
 		})

@@ -173,7 +173,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if !now.Before(m.due) {
 		err := r.sweep(ctx, kyma, m)
-		if runtimes.IsNotVerified(err) {
+		if runtimes.IsOwnerNotVerified(err) {
 			return reconcile.Result{RequeueAfter: verificationDelay}, nil
 		}
 		if err != nil {

@@ -42,7 +42,7 @@ func newReconciler(t *testing.T, host string, o Options, objects ...client.Objec
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { pool.Close("k") })
+	t.Cleanup(func() { pool.Remove("k") })
 	recorder := events.NewFakeRecorder(100)
 	indexed := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 		opts ...client.ListOption) error {

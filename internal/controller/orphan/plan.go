@@ -58,9 +58,9 @@ var catalogKinds = []schema.GroupVersionKind{
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
 }
 
-// newSource returns an empty object of the same kind as the object in the control plane that a catalog entry was copied
-// from. If the catalog entry is not in the namespace of the catalog copy, newSource returns nil.
-func newSource(f *apply.ObjectMetadata) client.Object {
+// newCatalogSource returns an empty object of the same kind as the object in the control plane that a catalog entry was
+// copied from. If the catalog entry is not in the namespace of the catalog copy, newCatalogSource returns nil.
+func newCatalogSource(f *apply.ObjectMetadata) client.Object {
 	switch {
 	case f.Namespace != v1beta2.RuntimeNamespace:
 		return nil

@@ -50,7 +50,7 @@ func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedN
 		return reconcile.Result{}, err // the Kyma exists: the event of its creation triggers a reconcile
 	}
 	for i := range manifests {
-		if err := r.handleManifest(ctx, &manifests[i], key.Name); err != nil {
+		if err := r.reportOrDeleteManifest(ctx, &manifests[i], key.Name); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -86,9 +86,9 @@ func (r *Reconciler) listNaming(ctx context.Context, key types.NamespacedName) (
 	return manifests.Items, secrets.Items, nil
 }
 
-// handleManifest reports a Manifest whose Kyma does not exist. If Options.Cleanup is set, handleManifest also deletes
-// the Manifest.
-func (r *Reconciler) handleManifest(ctx context.Context, m *v1beta2.Manifest, kyma string) error {
+// reportOrDeleteManifest reports a Manifest whose Kyma does not exist. If Options.Cleanup is set,
+// reportOrDeleteManifest also deletes the Manifest.
+func (r *Reconciler) reportOrDeleteManifest(ctx context.Context, m *v1beta2.Manifest, kyma string) error {
 	r.Events.Eventf(m, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, "Sweep",
 		"there is no Kyma %s, to which this Manifest belongs: create it, or delete the Manifest to remove the module",
 		kyma)
@@ -113,7 +113,7 @@ func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) e
 	}
 	rt, err := r.Runtimes.Get(ctx, kyma.Name)
 	if err != nil {
-		if loop.Reason(err) != "" && !runtimes.IsNotVerified(err) {
+		if loop.Reason(err) != "" && !runtimes.IsOwnerNotVerified(err) {
 			return nil
 		}
 		return err
@@ -126,21 +126,22 @@ func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) e
 	})
 	if err == nil {
 		r.setCount(m, objectOrphan, len(objects))
-		err = r.handleOrphans(ctx, kyma, rt, "SweepObjects", "belong to Manifests that do not exist", objects)
+		err = r.reportOrDeleteOrphans(ctx, kyma, rt, "SweepObjects", "belong to Manifests that do not exist", objects)
 	}
 	if err != nil || r.InCluster {
 		return ignoreRuntimeErrors(err)
 	}
 	entries, err := r.findOrphans(ctx, rt, catalogKinds, func(f *apply.ObjectMetadata) (
 		types.NamespacedName, client.Object) {
-		return types.NamespacedName{Namespace: r.Namespace, Name: f.Name}, newSource(f)
+		return types.NamespacedName{Namespace: r.Namespace, Name: f.Name}, newCatalogSource(f)
 	})
 	if err == nil {
 		entries, err = writtenByCatalog(ctx, rt, entries)
 	}
 	if err == nil {
 		r.setCount(m, catalogOrphan, len(entries))
-		err = r.handleOrphans(ctx, kyma, rt, "SweepCatalog", "are copies of catalog entries that do not exist", entries)
+		err = r.reportOrDeleteOrphans(ctx, kyma, rt, "SweepCatalog", "are copies of catalog entries that do not exist",
+			entries)
 	}
 	return ignoreRuntimeErrors(err)
 }
@@ -223,9 +224,10 @@ func (r *Reconciler) isMissing(ctx context.Context, key types.NamespacedName, o 
 	return err != nil, nil
 }
 
-// handleOrphans reports orphans in a runtime. If Options.Cleanup is set, handleOrphans deletes the orphans that may be
-// deleted.
-func (r *Reconciler) handleOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime, action, what string,
+// reportOrDeleteOrphans reports orphans in a runtime. If Options.Cleanup is set, reportOrDeleteOrphans deletes the
+// orphans that may be deleted.
+func (r *Reconciler) reportOrDeleteOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime, action,
+	what string,
 	orphans []apply.Ref) error {
 	if orphans == nil {
 		return nil

@@ -187,11 +187,11 @@ type run struct {
 	targets  []*target         // set by survey: Manifests that are being deleted, sorted by name
 	kinds    []*kind           // set by survey: the kinds whose custom resources have to be deleted
 	blockers []blocker         // set by all steps: the objects or runtimes that the purge waits for
-	webhooks []webhookBlocker  // set by purgeResources: requests that failed because a webhook did not answer
-	// next is set by purgeResources and purgeWebhooks: the earliest time of the next action. next is zero if no action
-	// waits for a time.
+	webhooks []webhookBlocker  // set by purgeCustomResources: requests that failed because a webhook did not answer
+	// next is set by purgeCustomResources and purgeWebhooks: the earliest time of the next action. next is zero if no
+	// action waits for a time.
 	next time.Time
-	more bool // set by purgeResources: actionsLimit was reached, so the Kyma is requeued immediately
+	more bool // set by purgeCustomResources: actionsLimit was reached, so the Kyma is requeued immediately
 }
 
 // Reconcile purges the runtime of one Kyma.
@@ -218,7 +218,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "due", Do: n.waitForGracePeriod},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "survey", Do: n.survey},
-		loop.Step{Name: "resources", Do: n.purgeResources},
+		loop.Step{Name: "resources", Do: n.purgeCustomResources},
 		loop.Step{Name: "webhooks", Do: n.purgeWebhooks},
 		loop.Step{Name: "inventory", Do: n.purgeInventories},
 		loop.Step{Name: "watch", Do: n.requeue})
@@ -246,7 +246,7 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 	if n.Grace == 0 {
 		return n.reportWaiting(ctx)
 	}
-	begun, err := n.findBegin(ctx)
+	begun, err := n.findGracePeriodStart(ctx)
 	if err != nil {
 		return err
 	}
@@ -264,14 +264,14 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 
 // formerReasonDeletionQueued is the name that earlier versions used for v1beta2.ReasonDeletionQueued. After an upgrade
 // of the manager, the status of a Kyma may still have the reason WaitingForTurn, which the earlier version wrote. If
-// findBegin did not recognize the reason WaitingForTurn, a Kyma whose deletion is queued would be purged before its
-// modules are deleted.
+// findGracePeriodStart did not recognize the reason WaitingForTurn, a Kyma whose deletion is queued would be purged
+// before its modules are deleted.
 const formerReasonDeletionQueued = "WaitingForTurn"
 
-// findBegin determines the start of the grace period. The grace period starts when the Kyma is deleted, but not before
-// its first Manifest is deleted. findBegin returns false for a Kyma whose deletion is queued because many Kymas are
-// being deleted: no object in the runtime of this Kyma is being deleted yet.
-func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
+// findGracePeriodStart determines the start of the grace period. The grace period starts when the Kyma is deleted, but
+// not before its first Manifest is deleted. findGracePeriodStart returns false for a Kyma whose deletion is queued
+// because many Kymas are being deleted: no object in the runtime of this Kyma is being deleted yet.
+func (n *run) findGracePeriodStart(ctx context.Context) (hasBegun bool, err error) {
 	n.begin = n.kyma.DeletionTimestamp.Time
 	var manifests v1beta2.ManifestList
 	err = n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace),
@@ -307,9 +307,9 @@ func (n *run) connect(ctx context.Context) error {
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		n.memory = n.memoryOf(nil)
 		switch {
-		case e.Code == v1beta2.ReasonAccessSecretNotFound, runtimes.IsOthers(err):
+		case e.Code == v1beta2.ReasonAccessSecretNotFound, runtimes.IsRuntimeRefused(err):
 			return loop.Done()
-		case runtimes.IsNotVerified(err):
+		case runtimes.IsOwnerNotVerified(err):
 			return loop.Later(unreachableRetryDelay, "the owner of the runtime to be verified")
 		}
 		n.addBlocker(apply.Ref{}, err.Error())
@@ -334,22 +334,22 @@ func (n *run) requeueAt(at time.Time) {
 // requeue requests the next reconcile while the Kyma exists. requeue polls, because no events report changes of
 // finalizers in the runtime or the deletion of Manifests.
 func (n *run) requeue(context.Context) error {
-	return n.requeueSince(n.begin.Add(n.Grace))
+	return n.reportAndRequeue(n.begin.Add(n.Grace))
 }
 
-// If an action waits for a time, requeueSince requests a reconcile at that time. If no action waits for a time,
-// requeueSince requests a reconcile after a delay. The longer ago the time in the parameter begin is, the longer is the
-// delay.
-func (n *run) requeueSince(begin time.Time) error {
+// If an action waits for a time, reportAndRequeue requests a reconcile at that time. If no action waits for a time,
+// reportAndRequeue requests a reconcile after a delay. The longer ago the time in the parameter pollingSince is, the
+// longer is the delay.
+func (n *run) reportAndRequeue(pollingSince time.Time) error {
 	n.reportBlockers()
-	after := loop.PollDelay(n.now, begin)
+	after := loop.PollDelay(n.now, pollingSince)
 	if !n.next.IsZero() {
 		after = min(after, n.next.Sub(n.now))
 	}
 	if n.more {
 		after = 0
 	}
-	return loop.RecheckAfter(max(after, time.Millisecond))
+	return loop.ContinueAndRequeueAfter(max(after, time.Millisecond))
 }
 
 // memoryOf returns the data that stays in memory for the Kyma between reconciles. If the connection to the runtime was
@@ -378,7 +378,7 @@ func (r *Reconciler) reportEnd(ctx context.Context, kyma string) {
 	}
 	n := &run{Reconciler: r, kyma: m.kyma, memory: m}
 	for _, name := range slices.Sorted(maps.Keys(m.targets)) {
-		n.reportRest(ctx, m.targets[name])
+		n.reportUnreportedDeletions(ctx, m.targets[name])
 	}
 }
 

@@ -206,7 +206,7 @@ func newReconciler(t *testing.T, s *server, o Options, objects ...client.Object)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { pool.Close("k") })
+	t.Cleanup(func() { pool.Remove("k") })
 	recorder := events.NewFakeRecorder(100)
 	o.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&v1beta2.Manifest{},
 		manifestIndex, kymaOfDeletedManifest).Build()

@@ -32,8 +32,9 @@ type target struct {
 	crds     []crd // set by survey: the CRDs among the existing objects
 	surveyed bool  // set by survey: the objects were read
 	begun    bool  // set by purgeInventories: the deletion of the objects was requested
-	blocked  bool  // set by purgeResources in each reconcile: custom resources still exist, so the operator is kept
-	deleted  bool  // set by purgeInventories in each reconcile: all objects except for kept objects are deleted
+	// set by purgeCustomResources in each reconcile: custom resources still exist, so the operator is kept
+	blocked bool
+	deleted bool // set by purgeInventories in each reconcile: all objects except for kept objects are deleted
 }
 
 // newTarget returns the target for a Manifest.

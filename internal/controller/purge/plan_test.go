@@ -136,7 +136,7 @@ func TestKindsOf(t *testing.T) {
 			if c.protected == "" != (k.protected == "") || !strings.Contains(k.protected, c.protected) {
 				t.Errorf("%s: %q, want %q", c.reason, k.protected, c.protected)
 			}
-			k.keepOperators()
+			k.markTargetsBlocked()
 			for _, target := range c.targets {
 				waits := len(target.crds) > 0 || target.resourceKind.Kind != ""
 				if target.blocked != waits {

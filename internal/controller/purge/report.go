@@ -17,10 +17,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// reportRest reports the deletion of the objects of a Manifest that no longer exists, as far as no event has reported
-// it yet. All objects of the Manifest are deleted, because the Manifest controller deletes them before it releases the
-// Manifest.
-func (n *run) reportRest(ctx context.Context, t *target) {
+// reportUnreportedDeletions reports the deletion of the objects of a Manifest that no longer exists, as far as no event
+// has reported it yet. All objects of the Manifest are deleted, because the Manifest controller deletes them before it
+// releases the Manifest.
+func (n *run) reportUnreportedDeletions(ctx context.Context, t *target) {
 	if t.begun {
 		n.reportDeleted(ctx, t, t.existing)
 	}
@@ -54,7 +54,7 @@ const waitingPeriod = 5 * time.Minute
 // reportWaiting is called for runtimes that are never purged. reportWaiting records an event that states why the
 // modules of the Kyma are not deleted yet. reportWaiting reads only the cache, and records the same text only once.
 func (n *run) reportWaiting(ctx context.Context) error {
-	begun, err := n.findBegin(ctx)
+	begun, err := n.findGracePeriodStart(ctx)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (n *run) survey(ctx context.Context) error {
 	present := map[string]bool{}
 	for i := range manifests.Items {
 		m := &manifests.Items[i]
-		if m.IsUnmanaged() || m.Target() == v1beta2.TargetControlPlane {
+		if m.IsUnmanaged() || m.EffectiveTarget() == v1beta2.TargetControlPlane {
 			continue // the objects of this Manifest belong to the user, or are not in the runtime
 		}
 		present[m.Name] = true
@@ -47,7 +47,7 @@ func (n *run) survey(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(n.memory.targets)) {
 		t := n.memory.targets[name]
 		if !present[name] {
-			n.reportRest(ctx, t)
+			n.reportUnreportedDeletions(ctx, t)
 			delete(n.memory.targets, name)
 			continue
 		}
@@ -81,7 +81,7 @@ func (n *run) surveyTarget(ctx context.Context, t *target) error {
 		switch {
 		case isNotFound(err):
 			continue
-		case isRuntimeError(err):
+		case concernsWholeRuntime(err):
 			return err
 		}
 		t.existing = append(t.existing, ref) // an object that cannot be read counts as existing
@@ -101,9 +101,9 @@ func isNotFound(err error) bool {
 	return slices.Contains([]string{apply.ObjectNotFound, apply.KindUnknown, apply.NamespaceNotFound}, loop.Reason(err))
 }
 
-// isRuntimeError reports whether an error concerns the whole runtime. After an error that concerns the whole runtime,
-// other requests to the runtime would fail, too.
-func isRuntimeError(err error) bool {
+// concernsWholeRuntime reports whether an error concerns the whole runtime. After an error that concerns the whole
+// runtime, other requests to the runtime would fail, too.
+func concernsWholeRuntime(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -114,19 +114,19 @@ func isRuntimeError(err error) bool {
 	return class == apply.Unreachable || class == apply.Unauthorized
 }
 
-// purgeResources deletes custom resources. If a custom resource is not deleted in time, purgeResources removes its
-// finalizers.
-func (n *run) purgeResources(ctx context.Context) error {
+// purgeCustomResources deletes custom resources. If a custom resource is not deleted in time, purgeCustomResources
+// removes its finalizers.
+func (n *run) purgeCustomResources(ctx context.Context) error {
 	actions := 0
 	for _, k := range n.kinds {
 		found, err := n.runtime.List(ctx, k.gvk, "")
 		switch {
 		case loop.Reason(err) == apply.KindUnknown:
 			continue // a kind that is not served has no objects
-		case isRuntimeError(err):
+		case concernsWholeRuntime(err):
 			return err
 		case err != nil:
-			k.keepOperators()
+			k.markTargetsBlocked()
 			n.addBlocker(apply.Ref{Group: k.gvk.Group, Version: k.gvk.Version, Kind: k.gvk.Kind}, err.Error())
 			continue
 		}
@@ -134,7 +134,7 @@ func (n *run) purgeResources(ctx context.Context) error {
 		for i := range found {
 			if actions == actionsLimit {
 				n.more = true
-				k.keepOperators()
+				k.markTargetsBlocked()
 				break
 			}
 			acted, err := p.actOn(ctx, &found[i])
@@ -145,16 +145,16 @@ func (n *run) purgeResources(ctx context.Context) error {
 				actions++
 			}
 		}
-		if err := p.finish(ctx); err != nil {
+		if err := p.deleteCollected(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// keepOperators marks the Manifests whose operators handle custom resources of the kind k. The objects of a marked
+// markTargetsBlocked marks the Manifests whose operators handle custom resources of the kind k. The objects of a marked
 // Manifest must not be deleted yet.
-func (k *kind) keepOperators() {
+func (k *kind) markTargetsBlocked() {
 	for _, t := range k.targets {
 		t.blocked = true
 	}
@@ -180,7 +180,7 @@ func (p *kindPurge) actOn(ctx context.Context, found *apply.ObjectMetadata) (act
 	switch do {
 	case actionNone:
 		p.untouched = append(p.untouched, found.Ref)
-		p.kind.keepOperators()
+		p.kind.markTargetsBlocked()
 		return false, nil
 	case actionDelete:
 		p.toDelete = append(p.toDelete, found.Ref)
@@ -188,7 +188,7 @@ func (p *kindPurge) actOn(ctx context.Context, found *apply.ObjectMetadata) (act
 	case actionRemoveFinalizers:
 		return true, p.removeFinalizers(ctx, found)
 	default:
-		p.kind.keepOperators()
+		p.kind.markTargetsBlocked()
 		return false, nil
 	}
 }
@@ -205,15 +205,15 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 	switch {
 	case isNotFound(err):
 		return nil
-	case isRuntimeError(err):
+	case concernsWholeRuntime(err):
 		return err
 	case err != nil:
 		p.addRefusal(found.Ref, err)
-		p.kind.keepOperators()
+		p.kind.markTargetsBlocked()
 		return nil
 	}
 	if len(keep) > 0 {
-		p.kind.keepOperators()
+		p.kind.markTargetsBlocked()
 	}
 	removed := slices.DeleteFunc(slices.Clone(found.Finalizers),
 		func(f string) bool { return slices.Contains(keep, f) })
@@ -225,8 +225,8 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 	return nil
 }
 
-// finish deletes all custom resources in toDelete, and records events about all actions for this kind.
-func (p *kindPurge) finish(ctx context.Context) error {
+// deleteCollected deletes all custom resources in toDelete, and records events about all actions for this kind.
+func (p *kindPurge) deleteCollected(ctx context.Context) error {
 	if p.names != nil {
 		p.recordWarning(v1beta2.ReasonFinalizersRemoved, p.released[0], fmt.Sprintf("removed the finalizers of %s: %s",
 			countText(len(p.names), "custom resource"), joinNames(p.names)))
@@ -247,7 +247,7 @@ func (p *kindPurge) finish(ctx context.Context) error {
 		log.FromContext(ctx).Info("deleted a custom resource", "object", ref.String())
 	}
 	for _, r := range left.Remaining {
-		p.kind.keepOperators()
+		p.kind.markTargetsBlocked()
 		if r.Err != nil {
 			p.addRefusal(r.Ref, r.Err)
 		}

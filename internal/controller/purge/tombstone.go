@@ -133,8 +133,8 @@ type tombstoneRun struct {
 	*run
 	controller  *Tombstones
 	tombstone   tombstone.Stored
-	kymaMissing bool // set by checkNeeded: no Kyma has this name, so no other controller uses the runtime
-	complete    bool // set by deleteFromRuntime: no object of the tombstone exists any more
+	kymaMissing bool // set by deleteIfReplaced: no Kyma has this name, so no other controller uses the runtime
+	complete    bool // set by deleteManagerObjects: no object of the tombstone exists any more
 }
 
 // Reconcile handles the oldest tombstone of one Kyma. A Kyma has several tombstones if Kymas of the same name were
@@ -162,14 +162,14 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	n := &tombstoneRun{run: &run{Reconciler: r.Reconciler, kyma: deleted, now: time.Now()},
 		controller: r, tombstone: stored[0]}
 	return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "tombstone", Object: deleted},
-		loop.Step{Name: "need", Do: n.checkNeeded},
-		loop.Step{Name: "connect", Do: n.connect},
+		loop.Step{Name: "need", Do: n.deleteIfReplaced},
+		loop.Step{Name: "connect", Do: n.connectOrDeleteTombstone},
 		loop.Step{Name: "survey", Do: n.survey},
-		loop.Step{Name: "resources", Do: n.purgeResources},
+		loop.Step{Name: "resources", Do: n.purgeCustomResources},
 		loop.Step{Name: "webhooks", Do: n.purgeWebhooks},
 		loop.Step{Name: "inventory", Do: n.purgeInventories},
-		loop.Step{Name: "runtime", Do: n.deleteFromRuntime},
-		loop.Step{Name: "end", Do: n.finish})
+		loop.Step{Name: "runtime", Do: n.deleteManagerObjects},
+		loop.Step{Name: "end", Do: n.deleteTombstoneOrRequeue})
 }
 
 // list returns the tombstones of a Kyma, the oldest one first. list also sets the metric that counts the tombstones of
@@ -198,9 +198,9 @@ func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored,
 	return left, nil
 }
 
-// checkNeeded ends the reconcile while the Kyma of the tombstone exists. If another Kyma with the same name exists,
-// checkNeeded deletes the tombstone.
-func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
+// deleteIfReplaced ends the reconcile while the Kyma of the tombstone exists. If another Kyma with the same name
+// exists, deleteIfReplaced deletes the tombstone.
+func (n *tombstoneRun) deleteIfReplaced(ctx context.Context) error {
 	var kyma v1beta2.Kyma
 	err := n.Client.Get(ctx, client.ObjectKeyFromObject(n.kyma), &kyma)
 	switch {
@@ -220,14 +220,14 @@ func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 // change of the runtime, the next attempt is earlier.
 const unreachableRetryDelay = 30 * time.Second
 
-// connect gets the connection to the runtime. connect verifies that the runtime still belongs to the Kyma of the
-// tombstone. For an existing Kyma, the Kyma controller verifies to which Kyma and control plane the runtime belongs;
-// the Kyma of a tombstone does not exist any more.
-func (n *tombstoneRun) connect(ctx context.Context) error {
+// connectOrDeleteTombstone gets the connection to the runtime. connectOrDeleteTombstone verifies that the runtime still
+// belongs to the Kyma of the tombstone. For an existing Kyma, the Kyma controller verifies to which Kyma and control
+// plane the runtime belongs; the Kyma of a tombstone does not exist any more.
+func (n *tombstoneRun) connectOrDeleteTombstone(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
 	})
-	rt, err := n.Runtimes.Connect(ctx, n.kyma.Name)
+	rt, err := n.Runtimes.GetForVerification(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {
 			return n.deleteTombstone(ctx, metrics.TombstoneClusterDeleted, "its access Secret was removed")
@@ -300,19 +300,19 @@ func refOf(r v1beta2.Resource) apply.Ref {
 		Name: r.Name, Keep: r.Keep || r.Adopted, Adopted: r.Adopted}
 }
 
-// deleteFromRuntime waits until the objects of the modules are deleted. After the objects of the modules have been
-// deleted, deleteFromRuntime deletes the objects of the manager that do not belong to modules, such as our CRDs.
-func (n *tombstoneRun) deleteFromRuntime(ctx context.Context) error {
+// deleteManagerObjects waits until the objects of the modules are deleted. After the objects of the modules have been
+// deleted, deleteManagerObjects deletes the objects of the manager that do not belong to modules, such as our CRDs.
+func (n *tombstoneRun) deleteManagerObjects(ctx context.Context) error {
 	if !n.areModulesDeleted() {
 		return nil
 	}
 	resources := n.tombstone.Runtime
-	in, err := ownership.ListKymas(ctx, n.runtime.Cluster)
+	in, err := ownership.FindOwnAndOtherKyma(ctx, n.runtime.Cluster)
 	if err != nil {
 		return err
 	}
 	if in.Other != "" {
-		resources = ownership.WithoutCRDs(resources)
+		resources = ownership.WithoutOwnCRDs(resources)
 		if !n.memory.crdsKept {
 			n.recordEvent(v1beta2.EventCRDsKept, apply.Ref{}, in.WhyCRDsStay(n.runtime.Server))
 		}
@@ -338,22 +338,22 @@ func (n *tombstoneRun) areModulesDeleted() bool {
 	return !slices.ContainsFunc(n.targets, func(t *target) bool { return t.blocked || !t.deleted })
 }
 
-// If all objects of the tombstone are deleted, finish deletes the tombstone. If objects of the tombstone remain, finish
-// requeues the tombstone.
-func (n *tombstoneRun) finish(ctx context.Context) error {
+// If all objects of the tombstone are deleted, deleteTombstoneOrRequeue deletes the tombstone. If objects of the
+// tombstone remain, finish requeues the tombstone.
+func (n *tombstoneRun) deleteTombstoneOrRequeue(ctx context.Context) error {
 	if !n.complete {
-		return n.requeueSince(n.memory.begun)
+		return n.reportAndRequeue(n.memory.begun)
 	}
 	n.reportBlockers()
 	return n.deleteTombstone(ctx, metrics.TombstoneCleaned,
-		fmt.Sprintf("nothing of its %d objects is left in the runtime", n.tombstone.Count()))
+		fmt.Sprintf("nothing of its %d objects is left in the runtime", n.tombstone.ObjectCount()))
 }
 
 // deleteTombstone deletes the tombstone and ends the reconcile.
 func (n *tombstoneRun) deleteTombstone(ctx context.Context, how, why string) error {
 	n.controller.forget(n.kyma.Name)
 	if n.kymaMissing {
-		n.Runtimes.Close(n.kyma.Name)
+		n.Runtimes.Remove(n.kyma.Name)
 	}
 	for _, name := range n.tombstone.ConfigMaps {
 		part := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: n.kyma.Namespace, Name: name}}

@@ -113,7 +113,7 @@ func newTombstones(t *testing.T, o Options, objects ...client.Object) (*Tombston
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { pool.Close("k") })
+	t.Cleanup(func() { pool.Remove("k") })
 	recorder := events.NewFakeRecorder(100)
 	o.Client, o.Runtimes, o.Events = c, pool, recorder
 	r, err := NewTombstones(TombstoneOptions{Options: o, Held: held{Client: c}, Live: c, Namespace: "n",

@@ -44,8 +44,8 @@ const (
 	webhookRetryDelay = time.Second
 )
 
-// purgeWebhooks deletes the modules' webhook configurations whose webhook did not answer in purgeResources. A webhook
-// configuration that is in no inventory is reported and not deleted.
+// purgeWebhooks deletes the modules' webhook configurations whose webhook did not answer in purgeCustomResources. A
+// webhook configuration that is in no inventory is reported and not deleted.
 func (n *run) purgeWebhooks(ctx context.Context) error {
 	for _, webhook := range webhookNames(n.webhooks) {
 		blocked := slices.DeleteFunc(slices.Clone(n.webhooks),
@@ -78,12 +78,12 @@ func (n *run) deleteWebhook(ctx context.Context, webhook string, blocked []webho
 			}
 			object, err := n.runtime.Get(ctx, ref)
 			switch {
-			case isRuntimeError(err):
+			case concernsWholeRuntime(err):
 				return false, err
 			case err != nil || !hasWebhook(object, webhook) || !t.owns(object):
 				continue
 			}
-			if err := n.annotateManifest(ctx, t, ref); err != nil {
+			if err := n.annotatePurged(ctx, t, ref); err != nil {
 				return false, err
 			}
 			left, err := n.runtime.Delete(ctx, []apply.Ref{ref}, nil)
@@ -102,10 +102,10 @@ func (n *run) deleteWebhook(ctx context.Context, webhook string, blocked []webho
 	return deleted, nil
 }
 
-// annotateManifest adds an annotation to a Manifest whose objects the purge deletes. Without the annotation, the
-// Manifest controller would create the deleted objects again, because it keeps the operator running while custom
-// resources exist.
-func (n *run) annotateManifest(ctx context.Context, t *target, deleted apply.Ref) error {
+// annotatePurged adds an annotation to a Manifest whose objects the purge deletes. Without the annotation, the Manifest
+// controller would create the deleted objects again, because it keeps the operator running while custom resources
+// exist.
+func (n *run) annotatePurged(ctx context.Context, t *target, deleted apply.Ref) error {
 	annotations := map[string]string{v1beta2.AnnotationPurged: deleted.String()}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {

@@ -125,7 +125,7 @@ func takeBack(b *testing.B, m *memory, holders int) {
 			break
 		}
 		b.StopTimer()
-		turns := admission.Of(admission.Lookups{
+		turns := admission.NewTurnFunc(admission.Lookups{
 			Rollout:   func(string) *v1beta2.ModuleRollout { return back },
 			HasPolicy: func(string, string) bool { return true }})
 		is, fixed := release(), 0

@@ -176,7 +176,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	if err := (policies{r}).register(mgr); err != nil {
 		return err
 	}
-	specChanged := builder.WithPredicates(loop.SpecChanged())
+	specChanged := builder.WithPredicates(loop.SpecOrMetadataChanged())
 	toModule := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{r.requestFor(o.(*v1beta2.ModuleRollout).Spec.Module)}
 	})
@@ -192,7 +192,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: r.RateLimiter,
 			NeedLeaderElection: new(true)})
 	if r.PolicyChanges != nil {
-		b = b.WatchesRawSource(source.Channel(r.PolicyChanges, r.onPolicy()))
+		b = b.WatchesRawSource(source.Channel(r.PolicyChanges, r.onMaintenancePolicy()))
 	}
 	return b.Complete(r)
 }
@@ -246,9 +246,9 @@ func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcil
 	}
 }
 
-// onPolicy returns the handler for changes of the maintenance policy. A module without an active rollout does not
-// depend on the policy.
-func (r *Reconciler) onPolicy() handler.EventHandler {
+// onMaintenancePolicy returns the handler for changes of the maintenance policy. A module without an active rollout
+// does not depend on the policy.
+func (r *Reconciler) onMaintenancePolicy() handler.EventHandler {
 	return handler.Funcs{GenericFunc: func(_ context.Context, _ event.GenericEvent,
 		q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		for _, module := range r.activeModules() {
@@ -295,7 +295,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if request.Namespace != r.Namespace {
 		return reconcile.Result{}, nil
 	}
-	if wait := r.pace(request.Name); wait > 0 {
+	if wait := r.beginPass(request.Name); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	release := &v1beta2.ModuleReleaseMeta{}
@@ -348,14 +348,14 @@ func (r *Reconciler) untilPass(module string) time.Duration {
 	return max(0, Period-time.Since(r.lastPass[module]))
 }
 
-// pace returns the delay of a reconcile of a module. Because of the delay, a module with an active rollout is
+// beginPass returns the delay of a reconcile of a module. Because of the delay, a module with an active rollout is
 // reconciled at most once per Period. If a failure exceeds the limit of a stage, there is no delay, because the failure
 // may halt the rollout.
-func (r *Reconciler) pace(module string) time.Duration {
+func (r *Reconciler) beginPass(module string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wait := Period - time.Since(r.lastPass[module])
-	if isExceeded := r.budgets.Take(module); wait > 0 && r.active[module] && !isExceeded {
+	if isExceeded := r.budgets.TakeExceeded(module); wait > 0 && r.active[module] && !isExceeded {
 		return wait
 	}
 	r.lastPass[module] = time.Now()

@@ -33,7 +33,7 @@ func (p *pass) foresee(ctx context.Context, r *v1beta2.ModuleRollout, next *v1be
 		policy != nil && policy.Spec.Suspend
 	if isStopped || next.Phase.IsOver() || r.Spec.Policy == "" {
 		next.ETA = metav1.Time{}
-		expect(next, nil, p.now)
+		setExpectedTimes(next, nil, p.now)
 		delete(p.forecasts, r.Name)
 		return
 	}
@@ -51,22 +51,22 @@ func (p *pass) foresee(ctx context.Context, r *v1beta2.ModuleRollout, next *v1be
 		return
 	}
 	former := next.ETA
-	next.ETA = metav1.NewTime(plan.KeepETA(former.Time, found.Ends, p.now))
+	next.ETA = metav1.NewTime(plan.StableETA(former.Time, found.Ends, p.now))
 	isKnown := slices.ContainsFunc(next.Stages, func(s v1beta2.RolloutStageResult) bool {
 		return !s.ExpectedEnd.IsZero()
 	})
 	switch isRestart := was.at.IsZero(); {
 	case next.ETA.IsZero():
-		expect(next, nil, p.now)
+		setExpectedTimes(next, nil, p.now)
 	case !isKnown, !next.ETA.Equal(&former), !isSame && !isRestart:
-		expect(next, found.Stages, p.now)
+		setExpectedTimes(next, found.Stages, p.now)
 	}
 }
 
-// expect sets the expected times of stages. The caller sets the expected times only together with another change of the
-// status, because a forecast changes a little each time. A stage that waits for an event without a known time, such as
-// a gate, gets no expected time.
-func expect(next *v1beta2.ModuleRolloutStatus, found []plan.Stage, now time.Time) {
+// setExpectedTimes sets the expected times of stages. The caller sets the expected times only together with another
+// change of the status, because a forecast changes a little each time. A stage that waits for an event without a known
+// time, such as a gate, gets no expected time.
+func setExpectedTimes(next *v1beta2.ModuleRolloutStatus, found []plan.Stage, now time.Time) {
 	for i := range next.Stages {
 		s := &next.Stages[i]
 		s.ExpectedBegin, s.ExpectedEnd = metav1.Time{}, metav1.Time{}
@@ -74,8 +74,8 @@ func expect(next *v1beta2.ModuleRolloutStatus, found []plan.Stage, now time.Time
 			continue
 		}
 		if f := &found[i]; f.Begins.After(now.Add(time.Minute)) {
-			s.ExpectedBegin = metav1.NewTime(plan.KeepETA(time.Time{}, f.Begins, now))
+			s.ExpectedBegin = metav1.NewTime(plan.StableETA(time.Time{}, f.Begins, now))
 		}
-		s.ExpectedEnd = metav1.NewTime(plan.KeepETA(time.Time{}, found[i].Ends, now))
+		s.ExpectedEnd = metav1.NewTime(plan.StableETA(time.Time{}, found[i].Ends, now))
 	}
 }

@@ -44,7 +44,7 @@ func (p *pass) forget(r *v1beta2.ModuleRollout) {
 	defer p.mu.Unlock()
 	delete(p.flights, r.Name)
 	delete(p.forecasts, r.Name)
-	count(r)
+	setMetrics(r)
 }
 
 // flightOf returns the runtimes that an active rollout is updating. If this process has not computed the rollout yet,
@@ -87,8 +87,8 @@ func (p *pass) markUncomputable(name string) {
 	delete(p.flights, name)
 }
 
-// count sets the metrics that count the runtimes of a rollout. A rollout that has ended has no metrics.
-func count(r *v1beta2.ModuleRollout) {
+// setMetrics sets the metrics that count the runtimes of a rollout. A rollout that has ended has no metrics.
+func setMetrics(r *v1beta2.ModuleRollout) {
 	of := prometheus.Labels{"module": r.Spec.Module, "channel": r.Spec.Channel}
 	metrics.RolloutPhase.DeletePartialMatch(of)
 	metrics.RolloutRuntimes.DeletePartialMatch(of)
@@ -142,9 +142,9 @@ func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, poli
 	return is, nil
 }
 
-// keepFlights forgets the runtimes in flight and the budgets of rollouts that do not exist any more, or that have
-// ended.
-func (p *pass) keepFlights() {
+// forgetEndedFlights forgets the runtimes in flight and the budgets of rollouts that do not exist any more, or that
+// have ended.
+func (p *pass) forgetEndedFlights() {
 	isActive := func(name string) bool {
 		return slices.ContainsFunc(p.staged, func(r *v1beta2.ModuleRollout) bool { return r.Name == name })
 	}

@@ -74,10 +74,13 @@ func TestMandatoryBack(t *testing.T) {
 			if err := f.control.Get(t.Context(), key, back); err != nil {
 				t.Fatalf("%s: %+v: %v", c.reason, s, err)
 			}
-			if !back.Spec.IsBack() || back.Status.Runtimes.InScope != 1 || back.Status.Runtimes.Updating != 1 {
+			if !back.Spec.IsRollback() || back.Status.Runtimes.InScope != 1 || back.Status.Runtimes.Updating != 1 {
 				t.Errorf("%s: %+v %+v", c.reason, back.Spec, back.Status)
 			}
-			turns := admission.Of(admission.Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return back },
+			turns := admission.NewTurnFunc(admission.Lookups{Rollout: func(
+				string) *v1beta2.ModuleRollout {
+				return back
+			},
 				HasPolicy: func(string, string) bool { return true }})
 			for kyma, has := range map[string]string{"runtime-0": "1.0.0", "runtime-1": "2.0.0"} {
 				is := turns(f.release(t.Context()), channel.Request{Kyma: kyma, Module: "keda", Mandatory: true,

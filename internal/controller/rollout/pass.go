@@ -41,16 +41,16 @@ type pass struct {
 	kymas    map[string]*v1beta2.Kyma
 }
 
-// The method after lets the module be reconciled again after the delay d, or earlier if another caller has requested
-// that.
-func (p *pass) after(d time.Duration) {
+// The method requeueAfter lets the module be reconciled again after the delay d, or earlier if another caller has
+// requested that.
+func (p *pass) requeueAfter(d time.Duration) {
 	if d > 0 && (p.next == 0 || d < p.next) {
 		p.next = max(d, Period)
 	}
 }
 
 func (p *pass) run(ctx context.Context) error {
-	if err := p.read(ctx); err != nil {
+	if err := p.readInputs(ctx); err != nil {
 		return err
 	}
 	if err := p.endStrays(ctx, rollout.Strays(p.release, p.channels(), p.rollouts)...); err != nil {
@@ -62,7 +62,7 @@ func (p *pass) run(ctx context.Context) error {
 	active := false
 	worst, message := v1beta2.RolloutCompleted, ""
 	for _, of := range p.channels() {
-		s, phase, why, err := p.channel(ctx, of)
+		s, phase, why, err := p.reconcileChannel(ctx, of)
 		if err != nil {
 			return err
 		}
@@ -77,11 +77,11 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	for _, was := range p.release.Status.Channels {
 		if was.Rollout != "" && !slices.Contains(p.channels(), was.Channel) {
-			p.after(Period) // the channel was removed; the next pass ends its rollout
+			p.requeueAfter(Period) // the channel was removed; the next pass ends its rollout
 		}
 	}
 	p.setActive(p.release.Name, active)
-	moves := p.promote(ctx, statuses)
+	moves := p.judgePromotions(ctx, statuses)
 	next.Channels, next.Withdrawn = statuses, p.withdrawn()
 	if err := p.countHolders(ctx, next.Withdrawn); err != nil {
 		return err
@@ -94,9 +94,9 @@ func (p *pass) run(ctx context.Context) error {
 		return p.applyPromotion(ctx, moves[0])
 	}
 	if len(moves) > 0 {
-		p.after(Period)
+		p.requeueAfter(Period)
 	}
-	return p.saveRelease(ctx, next)
+	return p.saveReleaseStatus(ctx, next)
 }
 
 // isWorse reports whether a phase needs more attention than another one.
@@ -107,8 +107,8 @@ func isWorse(a, b v1beta2.RolloutPhase) bool {
 	return slices.Index(order, a) > slices.Index(order, b)
 }
 
-// read reads the policies, the rollouts and the catalog for this reconcile from the cache.
-func (p *pass) read(ctx context.Context) error {
+// readInputs reads the policies, the rollouts and the catalog for this reconcile from the cache.
+func (p *pass) readInputs(ctx context.Context) error {
 	in := client.InNamespace(p.Namespace)
 	var policies v1beta2.RolloutPolicyList
 	if err := p.Client.List(ctx, &policies, in); err != nil {
@@ -129,9 +129,9 @@ func (p *pass) read(ctx context.Context) error {
 			p.staged = append(p.staged, r)
 		}
 	}
-	p.keepFlights()
+	p.forgetEndedFlights()
 	catalog, failed := p.Catalog(ctx)
-	p.catalog, p.failed = catalog.Remember(), failed
+	p.catalog, p.failed = catalog.WithCachedLookups(), failed
 	return nil
 }
 
@@ -179,23 +179,24 @@ func (p *pass) channels() []string {
 	return slices.Compact(names)
 }
 
-// channel records the moves of one channel, and advances its rollout.
-func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus, phase v1beta2.RolloutPhase, why string,
+// reconcileChannel records the moves of one channel, and advances its rollout.
+func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.ChannelStatus, phase v1beta2.RolloutPhase,
+	why string,
 	err error) {
 	was := p.release.ChannelStatus(of)
 	if was == nil {
 		was = &v1beta2.ChannelStatus{Channel: of}
 	}
 	target, _ := p.release.Current(of)
-	inSpec, _ := p.release.Target(of)
+	inSpec, _ := p.release.SpecVersion(of)
 	unrecorded := rollout.Unrecorded(p.release, of, p.rollouts)
 	if was.Version == target && was.Target == target && was.Rollout == "" && unrecorded == nil &&
 		(was.TakenBack == "" || was.TakenBack == inSpec) { // no version has changed: the usual case
 		phase, why := settledPhase(was)
 		return *was, phase, why, nil
 	}
-	if wait := p.settle(of, was, target); wait > 0 {
-		p.after(wait)
+	if wait := p.settleTimeLeft(of, was, target); wait > 0 {
+		p.requeueAfter(wait)
 		p.markUncomputable(was.Rollout)
 		return *was, v1beta2.RolloutPending, "the channel was moved to " + target + " a moment ago", nil
 	}
@@ -210,7 +211,7 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 	}
 	declared, invalid := urgency.Of(p.release, of, target)
 	if invalid != nil && was.Target != target {
-		if err := p.endStrays(ctx, rollout.Refuse(unrecorded, invalid.Error())...); err != nil {
+		if err := p.endStrays(ctx, rollout.RefusedStrays(unrecorded, invalid.Error())...); err != nil {
 			return s, "", "", err
 		}
 		p.markUncomputable(was.Rollout)
@@ -218,14 +219,14 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 			": correct the line; klm channel set --urgency writes it", nil
 	}
 	var unread error
-	recorded := rollout.Record(rollout.Channel{Release: p.release, Name: of, Policy: policy, Urgency: declared,
-		Active: p.rollout(was.Rollout), Unrecorded: unrecorded, Runtimes: runtimes, GoesBack: p.goesBack,
+	recorded := rollout.PlanMove(rollout.Channel{Release: p.release, Name: of, Policy: policy, Urgency: declared,
+		Active: p.rollout(was.Rollout), Unrecorded: unrecorded, Runtimes: runtimes, GoesBack: p.checkWayBack,
 		LastRevision: p.lastRevision(of),
 		By:           func() (by string) { by, unread = p.moverOf(ctx, of); return by }, Now: p.now})
 	if err := cmp.Or(unread, p.failed()); err != nil {
 		return s, "", "", err
 	}
-	if err := p.endStrays(ctx, rollout.Refuse(unrecorded, recorded.Refused)...); err != nil {
+	if err := p.endStrays(ctx, rollout.RefusedStrays(unrecorded, recorded.Refused)...); err != nil {
 		return s, "", "", err
 	}
 	if conflict != nil && recorded.Make != nil { // a rollout in progress continues with its own stages
@@ -256,7 +257,7 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 		return s, phase, why, nil
 	}
 	if active = p.rollout(s.Rollout); active == nil {
-		p.after(Period)
+		p.requeueAfter(Period)
 		return s, v1beta2.RolloutPending, "the rollout begins", nil
 	}
 	status, err := p.advance(ctx, active, runtimes)
@@ -264,9 +265,9 @@ func (p *pass) channel(ctx context.Context, of string) (s v1beta2.ChannelStatus,
 		return s, "", "", err
 	}
 	if status.Phase == v1beta2.RolloutCompleted { // recorded at once, so that the version is the proven one
-		p.after(Period)
+		p.requeueAfter(Period)
 		active.Status = *status
-		s = rollout.Record(rollout.Channel{Release: p.withStatus(s), Name: of, Policy: policy, Active: active,
+		s = rollout.PlanMove(rollout.Channel{Release: p.withStatus(s), Name: of, Policy: policy, Active: active,
 			Runtimes: runtimes, Now: p.now}).Status
 	}
 	return s, status.Phase, status.Message, nil
@@ -309,7 +310,7 @@ func (p *pass) withdraw(ctx context.Context, version string, halted *v1beta2.Mod
 	if updated.Annotations == nil {
 		updated.Annotations = map[string]string{}
 	}
-	updated.Annotations[v1beta2.AnnotationWithdrawn] = text.Clip(fmt.Sprintf("ModuleRollout %s was halted: %s",
+	updated.Annotations[v1beta2.AnnotationWithdrawn] = text.ClipLine(fmt.Sprintf("ModuleRollout %s was halted: %s",
 		halted.Name,
 		halted.Status.Message), 256)
 	if err := p.Client.Patch(ctx, updated, client.MergeFrom(t), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
@@ -321,12 +322,12 @@ func (p *pass) withdraw(ctx context.Context, version string, halted *v1beta2.Mod
 // wayBack describes whether runtimes can be moved back from the new version of a rollout to the former version. For a
 // rollout to a lower version, and for a rollout without a former version, wayBack returns nil.
 func (p *pass) wayBack(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.RolloutWayBack {
-	if r.Spec.IsBack() || r.Spec.From == "" {
+	if r.Spec.IsRollback() || r.Spec.From == "" {
 		return nil
 	}
 	w := &v1beta2.RolloutWayBack{To: r.Spec.From}
-	if err := p.goesBack(r.Spec.To, r.Spec.From); err != nil {
-		w.Message = text.Clip(err.Error(), 256)
+	if err := p.checkWayBack(r.Spec.To, r.Spec.From); err != nil {
+		w.Message = text.ClipLine(err.Error(), 256)
 		return w
 	}
 	w.Declared = true
@@ -335,15 +336,17 @@ func (p *pass) wayBack(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.R
 		return was.DeepCopy() // as it was found before a restart of the manager
 	}
 	if is.Blocker != nil {
-		w.Message = text.Clip(is.Blocker.Message, 256)
+		w.Message = text.ClipLine(is.Blocker.Message, 256)
 		return w
 	}
 	w.Verified, w.Message = true, "the former version can be installed; each API server checks the CRDs"
 	return w
 }
 
-// goesBack returns the reason why a rollout to a lower version is not safe, or nil if it is safe.
-func (p *pass) goesBack(from, to string) error { return p.catalog.GoesBack(p.release.Name, from, to) }
+// checkWayBack returns the reason why a rollout to a lower version is not safe, or nil if it is safe.
+func (p *pass) checkWayBack(from, to string) error {
+	return p.catalog.CheckGoingBack(p.release.Name, from, to)
+}
 
 // withStatus returns a copy of the release with another status of one channel.
 func (p *pass) withStatus(s v1beta2.ChannelStatus) *v1beta2.ModuleReleaseMeta {
@@ -352,12 +355,12 @@ func (p *pass) withStatus(s v1beta2.ChannelStatus) *v1beta2.ModuleReleaseMeta {
 	return release
 }
 
-// settle returns the time for which a new version of a channel must stay unchanged before a rollout is made. settle
-// records the first version of a channel at once.
-func (p *pass) settle(of string, was *v1beta2.ChannelStatus, target string) time.Duration {
+// settleTimeLeft returns the time for which a new version of a channel must stay unchanged before a rollout is made.
+// settleTimeLeft records the first version of a channel at once.
+func (p *pass) settleTimeLeft(channelName string, was *v1beta2.ChannelStatus, target string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := p.release.Name + "/" + of
+	key := p.release.Name + "/" + channelName
 	if was.Version == "" || was.Target == target {
 		delete(p.moves, key)
 		return 0
@@ -432,7 +435,7 @@ func (p *pass) makeRollout(ctx context.Context, made *v1beta2.ModuleRollout) err
 	}
 	p.rollouts, p.names = append(p.rollouts, *made), append(p.names, made.Name)
 	note := "channel %s of module %s moves from %s to %s"
-	if made.Spec.IsBack() {
+	if made.Spec.IsRollback() {
 		note = "channel %s of module %s: runtimes with %s are taken back to %s"
 	}
 	p.event(made, corev1.EventTypeNormal, v1beta2.EventRolloutStarted,
@@ -478,7 +481,7 @@ func (p *pass) endRollout(ctx context.Context, r *v1beta2.ModuleRollout, phase v
 	next := r.Status.DeepCopy()
 	next.Phase, next.Message, next.Admitted, next.Blockers = phase, why, "", nil
 	next.EndedAt.Time, next.ETA = p.now, metav1.Time{}
-	expect(next, nil, p.now)
+	setExpectedTimes(next, nil, p.now)
 	rollout.SetConditions(&next.Conditions, r.Generation, phase, why, p.now)
 	if err := p.saveRollout(ctx, r, next); err != nil {
 		return err
@@ -502,7 +505,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		p.forget(r)
 		return &r.Status, nil
 	}
-	policy := rollout.InForce(p.policies, r)
+	policy := rollout.PolicyInForce(p.policies, r)
 	others, err := p.flightsBeside(ctx, r, policy)
 	if err != nil {
 		return nil, err
@@ -523,7 +526,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	in.WayBack = p.wayBack(ctx, r)
 	hold, change := rollout.HoldOf(policy, r, p.now)
 	in.Hold = hold
-	p.after(change)
+	p.requeueAfter(change)
 	var checked preflight.Result
 	if r.Spec.Policy != "" {
 		checked = p.preflightOf(ctx, r)
@@ -535,7 +538,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	}
 	result, err := rollout.Advance(in)
 	if err != nil {
-		return p.recordRefusal(ctx, r, err)
+		return p.recordHeld(ctx, r, err)
 	}
 	if err := p.failed(); err != nil {
 		return nil, err
@@ -544,16 +547,16 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	p.foresee(ctx, r, &result.Status, policy, runtimes)
 	p.setFlight(r, result.InFlight)
 	p.budgets.Set(r, result.FailuresLeft)
-	p.after(result.Next)
+	p.requeueAfter(result.Next)
 	if n := result.Status.Runtimes.Waiting; n > 0 && !result.Status.Phase.IsOver() {
-		p.after(time.Minute) // e.g. a maintenance window opens without a change of a Kyma
+		p.requeueAfter(time.Minute) // e.g. a maintenance window opens without a change of a Kyma
 	}
 	if len(result.InFlight) > 0 || in.Preflight != nil || len(result.Status.Stage.Gates) > 0 {
-		p.after(30 * time.Second) // for gates, deadlines, and changes whose events were missed
+		p.requeueAfter(30 * time.Second) // for gates, deadlines, and changes whose events were missed
 	}
-	if s := &result.Status; s.Phase == v1beta2.RolloutHalted && r.Spec.TakesBack() && s.WayBack != nil &&
+	if s := &result.Status; s.Phase == v1beta2.RolloutHalted && r.Spec.TakesBackOnHalt() && s.WayBack != nil &&
 		s.WayBack.Declared && r.Spec.State == v1beta2.RolloutRunning {
-		p.after(Period) // it is taken back
+		p.requeueAfter(Period) // it is taken back
 	}
 	before := r.Status.DeepCopy()
 	if err := p.saveRollout(ctx, r, &result.Status); err != nil {
@@ -563,7 +566,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	if r.Status.Phase.IsOver() { // the next pass may no longer find the change
 		p.forget(r)
 	} else {
-		count(r)
+		setMetrics(r)
 	}
 	return &r.Status, nil
 }
@@ -583,15 +586,15 @@ func (p *pass) readGates(ctx context.Context, r *v1beta2.ModuleRollout) map[stri
 		if g.PromQL == nil && g.Webhook == nil {
 			continue
 		}
-		p.after(gateInterval)
+		p.requeueAfter(gateInterval)
 		state, message := p.gates.Read(ctx, r, g)
 		results[g.Name] = v1beta2.RolloutGateStatus{State: state, Message: message}
 	}
 	return results
 }
 
-// recordRefusal records in the status that the stages of a rollout cannot be computed.
-func (p *pass) recordRefusal(ctx context.Context, r *v1beta2.ModuleRollout, why error) (*v1beta2.ModuleRolloutStatus,
+// recordHeld records in the status that the stages of a rollout cannot be computed.
+func (p *pass) recordHeld(ctx context.Context, r *v1beta2.ModuleRollout, why error) (*v1beta2.ModuleRolloutStatus,
 	error) {
 	p.markUncomputable(r.Name)
 	next := r.Status.DeepCopy()
@@ -602,7 +605,7 @@ func (p *pass) recordRefusal(ctx context.Context, r *v1beta2.ModuleRollout, why 
 	if err := p.saveRollout(ctx, r, next); err != nil {
 		return nil, err
 	}
-	count(r)
+	setMetrics(r)
 	return next, nil
 }
 
@@ -624,9 +627,9 @@ func (p *pass) saveRollout(ctx context.Context, r *v1beta2.ModuleRollout, next *
 	return nil
 }
 
-// saveRelease writes the status of the release if it has changed. The write fails if another client has written the
-// release since it was read.
-func (p *pass) saveRelease(ctx context.Context, next *v1beta2.ModuleReleaseMetaStatus) error {
+// saveReleaseStatus writes the status of the release if it has changed. The write fails if another client has written
+// the release since it was read.
+func (p *pass) saveReleaseStatus(ctx context.Context, next *v1beta2.ModuleReleaseMetaStatus) error {
 	if loop.Equal(&p.release.Status, next) {
 		return nil
 	}
@@ -636,14 +639,14 @@ func (p *pass) saveRelease(ctx context.Context, next *v1beta2.ModuleReleaseMetaS
 		client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 		return fmt.Errorf("writing the status of ModuleReleaseMeta %s: %w", p.release.Name, err)
 	}
-	return p.compact(ctx)
+	return p.deleteOldRollouts(ctx)
 }
 
 // keptRollouts is the number of rollouts of a channel that are kept after they have ended.
 const keptRollouts = 10
 
-// compact deletes the oldest rollouts that have ended.
-func (p *pass) compact(ctx context.Context) error {
+// deleteOldRollouts deletes the oldest rollouts that have ended.
+func (p *pass) deleteOldRollouts(ctx context.Context) error {
 	ended := map[string][]*v1beta2.ModuleRollout{}
 	for i := range p.rollouts {
 		if r := &p.rollouts[i]; r.Status.Phase.IsOver() && !slices.ContainsFunc(p.release.Status.Channels,

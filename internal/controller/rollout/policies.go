@@ -35,7 +35,7 @@ func (p policies) register(mgr ctrl.Manager) error {
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{p.requestFor("")}
 	})
-	specChanged := builder.WithPredicates(loop.SpecChanged())
+	specChanged := builder.WithPredicates(loop.SpecOrMetadataChanged())
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("rolloutpolicy").
 		Watches(&v1beta2.RolloutPolicy{}, all, specChanged).
@@ -99,7 +99,7 @@ func (p policies) save(ctx context.Context, policy *v1beta2.RolloutPolicy, is ro
 	next := policy.Status.DeepCopy()
 	next.ObservedGeneration = policy.Generation
 	next.FleetMaxUpdating = int32(min(p.MaxUpdating, 1<<30)) //nolint:gosec // a fleet has fewer than 2^30 runtimes
-	message := text.Clip(strings.Join(append(parts, is.Notes...), "; "), 1024)
+	message := text.ClipLine(strings.Join(append(parts, is.Notes...), "; "), 1024)
 	condition := metav1.Condition{Type: v1beta2.ConditionReady, Status: ready, Reason: reason, Message: message,
 		ObservedGeneration: policy.Generation}
 	meta.SetStatusCondition(&next.Conditions, condition)

@@ -58,7 +58,7 @@ func (p *pass) preflight(ctx context.Context, from, to string) preflight.Result 
 			Object: "ModuleTemplate " + key.Name, Message: fmt.Sprintf("version %s cannot be read: %v", from, err),
 			Remedy: "wait: the rollout goes on by itself"}}
 	}
-	return p.checker.Check(move)
+	return p.checker.RequestResult(move)
 }
 
 // versionOf returns a version of the module, or the reason why the version cannot be installed.
@@ -75,7 +75,7 @@ func (p *pass) versionOf(ctx context.Context, version string) (v preflight.Versi
 			Message: fmt.Sprintf("version %s was withdrawn: %.128s", version, why),
 			Remedy:  fmt.Sprintf("move the channel to another version: klm channel set %s CHANNEL VERSION", module)}
 	}
-	if b := channel.CheckContent(t, module, version); b != nil {
+	if b := channel.ReplacedContentBlocker(t, module, version); b != nil {
 		return v, &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightFailed, Object: b.Object, Message: b.Message}
 	}
 	return preflight.Version{Module: module, Version: version, Component: p.release.Spec.OCMComponentName,

@@ -21,9 +21,10 @@ import (
 // notifyInterval is the time after which a webhook that did not answer is notified again.
 const notifyInterval = 5 * time.Minute
 
-// promote decides which promotions between the channels of the module are due, and records the results in the parameter
-// statuses, the statuses of the channels that will be written. promote returns the promotions that move a channel now.
-func (p *pass) promote(ctx context.Context, statuses []v1beta2.ChannelStatus) []*v1beta2.ChannelStatus {
+// judgePromotions decides which promotions between the channels of the module are due, and records the results in the
+// parameter statuses, the statuses of the channels that will be written. judgePromotions returns the promotions that
+// move a channel now.
+func (p *pass) judgePromotions(ctx context.Context, statuses []v1beta2.ChannelStatus) (due []*v1beta2.ChannelStatus) {
 	var moves []*v1beta2.ChannelStatus
 	next := p.release.DeepCopy()
 	next.Status.Channels = statuses
@@ -33,17 +34,17 @@ func (p *pass) promote(ctx context.Context, statuses []v1beta2.ChannelStatus) []
 			Template: func(version string) *v1beta2.ModuleTemplate {
 				return p.catalog.Template(channel.TemplateName(p.release.Name, version))
 			},
-			Owners: func() ([]string, error) { return p.ownersOf(ctx, s.Channel) },
+			Owners: func() ([]string, error) { return p.fieldManagersOf(ctx, s.Channel) },
 			Count: func(of, version string) (v1beta2.PromotionEvidence, error) {
 				return p.countReady(ctx, of,
 					version)
 			}})
-		p.after(is.Next)
+		p.requeueAfter(is.Next)
 		was := s.Promotion
 		if is.Status != nil {
 			if from := next.ChannelStatus(is.Status.From); from != nil && from.ProvenAt.IsZero() && from.Version != "" {
 				from.ProvenAt = metav1.NewTime(p.now) // the begin is not known, so the time counts from now on
-				p.after(Period)
+				p.requeueAfter(Period)
 			}
 		}
 		if is.Status != nil && is.Status.State == v1beta2.PromotionProposed {
@@ -73,9 +74,9 @@ func (p *pass) countReady(ctx context.Context, of, version string) (v1beta2.Prom
 	return e, err
 }
 
-// ownersOf reads the field managers that own the version of a channel. ownersOf asks the API server, because the cache
-// has no managed fields.
-func (p *pass) ownersOf(ctx context.Context, of string) ([]string, error) {
+// fieldManagersOf reads the field managers that own the version of a channel. fieldManagersOf asks the API server,
+// because the cache has no managed fields.
+func (p *pass) fieldManagersOf(ctx context.Context, channelName string) ([]string, error) {
 	if p.Live == nil {
 		return nil, nil
 	}
@@ -86,7 +87,7 @@ func (p *pass) ownersOf(ctx context.Context, of string) ([]string, error) {
 	if live.ResourceVersion != p.release.ResourceVersion {
 		return nil, fmt.Errorf("somebody has changed it a moment ago")
 	}
-	return promotion.Owners(live, of), nil
+	return promotion.Owners(live, channelName), nil
 }
 
 // propose records a new proposal: an event, and a request to the webhook.
@@ -107,7 +108,7 @@ func (p *pass) propose(ctx context.Context, to string, was *v1beta2.ChannelPromo
 	}
 	key := p.release.Name + "/" + to
 	if wait := notifyInterval - p.now.Sub(p.notified[key]); wait > 0 && s.WebhookError != "" {
-		p.after(wait)
+		p.requeueAfter(wait)
 		return
 	}
 	p.notified[key] = p.now
@@ -119,8 +120,8 @@ func (p *pass) propose(ctx context.Context, to string, was *v1beta2.ChannelPromo
 		err = p.gates.Send(ctx, http.MethodPost, is.Promotion.Webhook.URL, body, &answer)
 	}
 	if err != nil {
-		s.WebhookError = text.Clip(err.Error(), 256)
-		p.after(notifyInterval)
+		s.WebhookError = text.ClipLine(err.Error(), 256)
+		p.requeueAfter(notifyInterval)
 		return
 	}
 	s.Notified, s.WebhookError = s.Version, ""

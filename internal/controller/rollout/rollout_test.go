@@ -297,7 +297,7 @@ func TestMaintenancePolicyChanges(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer q.ShutDown()
 		change := func() int {
-			f.onPolicy().Generic(t.Context(), event.GenericEvent{}, q)
+			f.onMaintenancePolicy().Generic(t.Context(), event.GenericEvent{}, q)
 			synctest.Wait()
 			return q.Len()
 		}

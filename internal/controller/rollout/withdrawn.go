@@ -36,7 +36,7 @@ func (p *pass) withdrawn() []v1beta2.WithdrawnVersion {
 		if !is || t.Spec.Version == "" {
 			continue
 		}
-		w := v1beta2.WithdrawnVersion{Version: t.Spec.Version, Reason: text.Clip(why, 256),
+		w := v1beta2.WithdrawnVersion{Version: t.Spec.Version, Reason: text.ClipLine(why, 256),
 			Since: metav1.NewTime(p.now.Truncate(time.Second))}
 		for _, was := range p.release.Status.Withdrawn {
 			if was.Version == w.Version {
@@ -71,7 +71,7 @@ func (p *pass) countHolders(ctx context.Context, withdrawn []v1beta2.WithdrawnVe
 		return a.Version == b.Version
 	})
 	if wait := holdersInterval - p.now.Sub(last); isSame && wait > 0 {
-		p.after(wait)
+		p.requeueAfter(wait)
 		return nil
 	}
 	var manifests v1beta2.ManifestList
@@ -96,6 +96,6 @@ func (p *pass) countHolders(ctx context.Context, withdrawn []v1beta2.WithdrawnVe
 		withdrawn[i].Holders = slices.Clone(names[:min(len(names), maxHolders)])
 	}
 	p.counted[p.release.Name] = p.now
-	p.after(holdersInterval)
+	p.requeueAfter(holdersInterval)
 	return nil
 }

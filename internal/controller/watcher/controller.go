@@ -183,13 +183,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, nil
 		}
 		return loop.Run(ctx, options,
-			loop.Step{Name: "survey", Do: n.survey},
+			loop.Step{Name: "survey", Do: n.planRoutes},
 			loop.Step{Name: "remove", Do: n.removeRoutes},
 			loop.Step{Name: "release", Do: n.removeFinalizer})
 	}
 	return loop.Run(ctx, options,
 		loop.Step{Name: "adopt", Do: n.addFinalizer},
-		loop.Step{Name: "survey", Do: n.survey},
+		loop.Step{Name: "survey", Do: n.planRoutes},
 		loop.Step{Name: "route", Do: n.applyRoutes})
 }
 
@@ -203,11 +203,11 @@ func (n *run) removeFinalizer(ctx context.Context) error {
 	return loop.RemoveFinalizers(ctx, n.Client, n.watcher, []string{v1beta2.FinalizerWatcher})
 }
 
-// survey finds out which external kinds the API server serves, and plans the routes.
-func (n *run) survey(context.Context) error {
+// planRoutes finds out which external kinds the API server serves, and plans the routes.
+func (n *run) planRoutes(context.Context) error {
 	vs, gw, hr := n.virtualServices.snapshot(), n.gateways.snapshot(), n.httpRoutes.snapshot()
 	for _, s := range []snapshot{vs, gw, hr} {
-		if err := s.waitForSync(); err != nil {
+		if err := s.checkSynced(); err != nil {
 			return err
 		}
 	}

@@ -83,9 +83,9 @@ func (s snapshot) isServed() bool { return s.objects != nil }
 // not matter: when the watch has listed its objects, it triggers a reconcile at once.
 const syncDelay = 10 * time.Second
 
-// waitForSync returns nil if a watch has listed all objects, or if the kind is not served. If a watch has not listed
-// its objects yet, waitForSync returns an error.
-func (s snapshot) waitForSync() error {
+// checkSynced returns nil if a watch has listed all objects, or if the kind is not served. If a watch has not listed
+// its objects yet, checkSynced returns an error.
+func (s snapshot) checkSynced() error {
 	switch {
 	case s.known && (s.objects == nil || s.objects.HasSynced()):
 		return nil
@@ -206,7 +206,7 @@ func (w *watchClients) followVersions(
 			version, err = w.servedVersion(ctx, k)
 		}
 		if err == nil {
-			w.setVersion(ctx, k, version, notify)
+			w.switchWatch(ctx, k, version, notify)
 		} else {
 			log.FromContext(ctx).V(1).Info("cannot read whether the kind is served", "error", err.Error())
 		}
@@ -242,9 +242,9 @@ func (w *watchClients) servedVersion(ctx context.Context, k *externalKind) (stri
 	return "", nil
 }
 
-// setVersion starts a watch on the objects in the given version, and stops the watch in another version. "" means that
-// the kind is not served. If the snapshot already has this version, setVersion does nothing.
-func (w *watchClients) setVersion(ctx context.Context, k *externalKind, version string, notify func()) {
+// switchWatch starts a watch on the objects in the given version, and stops the watch in another version. "" means that
+// the kind is not served. If the snapshot already has this version, switchWatch does nothing.
+func (w *watchClients) switchWatch(ctx context.Context, k *externalKind, version string, notify func()) {
 	before := k.snapshot()
 	if before.known && before.gvr.Version == version {
 		return
@@ -311,12 +311,12 @@ func (w *watchClients) newInformer(
 	registration, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: onObject,
 		AddFunc: func(o any) {
-			if !k.isOwn(o) {
+			if !k.isVersionWrittenByManager(o) {
 				onObject(o)
 			}
 		},
 		UpdateFunc: func(before, after any) {
-			if !k.isOwn(after) && !equalObjects(before, after) {
+			if !k.isVersionWrittenByManager(after) && !equalObjects(before, after) {
 				onObject(after)
 			}
 		},
@@ -327,8 +327,8 @@ func (w *watchClients) newInformer(
 	return i, registration.HasSynced, nil
 }
 
-// isOwn reports whether this manager wrote this version of an object.
-func (k *externalKind) isOwn(o any) bool {
+// isVersionWrittenByManager reports whether this manager wrote this version of an object.
+func (k *externalKind) isVersionWrittenByManager(o any) bool {
 	u, ok := o.(*unstructured.Unstructured)
 	return ok && k.isOwnWrite != nil && k.isOwnWrite(u)
 }

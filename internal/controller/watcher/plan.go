@@ -164,12 +164,12 @@ func planVirtualService(w *v1beta2.Watcher, invalid string, with istio) plan {
 			"spec.gateway.selector selects no Gateway in namespace %s: create one there with the labels %q, or "+
 				"correct the selector", with.namespace, selector)
 	}
-	p.spec = virtualService(w, names, sortUnique(hosts))
+	p.spec = virtualServiceSpec(w, names, sortUnique(hosts))
 	return p
 }
 
-// virtualService returns the spec of a VirtualService, with one route for all paths.
-func virtualService(w *v1beta2.Watcher, gateways, hosts []any) map[string]any {
+// virtualServiceSpec returns the spec of a VirtualService, with one route for all paths.
+func virtualServiceSpec(w *v1beta2.Watcher, gateways, hosts []any) map[string]any {
 	var match []any
 	for _, p := range paths(w) {
 		match = append(match, map[string]any{"uri": map[string]any{"prefix": p}})
@@ -206,13 +206,13 @@ func planHTTPRoute(w *v1beta2.Watcher, invalid string, installed bool) plan {
 	case invalid != "":
 		return p.withUnknownRoute(v1beta2.ReasonInvalidWatcher, "%s", invalid)
 	}
-	p.spec = httpRoute(w)
+	p.spec = httpRouteSpec(w)
 	return p
 }
 
-// httpRoute returns the spec of an HTTPRoute. The spec contains the defaults of the API server, so that it equals the
-// spec that the API server stores.
-func httpRoute(w *v1beta2.Watcher) map[string]any {
+// httpRouteSpec returns the spec of an HTTPRoute. The spec contains the defaults of the API server, so that it equals
+// the spec that the API server stores.
+func httpRouteSpec(w *v1beta2.Watcher) map[string]any {
 	var parents, match []any
 	for _, p := range w.Spec.Route.ParentRefs {
 		parents = append(parents, parentRef(p, w.Namespace))

@@ -51,7 +51,7 @@ func (n *run) applyRoutes(ctx context.Context) error {
 		}
 		failed = append(failed, r.err)
 	}
-	return firstFailure(failed)
+	return firstFailureOrWait(failed)
 }
 
 // removeRoutes deletes the routes of a Watcher that is being deleted, and waits until they are deleted.
@@ -66,16 +66,17 @@ func (n *run) removeRoutes(ctx context.Context) error {
 			waits = append(waits, loop.Later(deletionDelay, n.nameOf(r)+" to be deleted"))
 		}
 	}
-	return firstFailure(waits)
+	return firstFailureOrWait(waits)
 }
 
 // deletionDelay is the requeue delay of a Watcher that waits for the deletion of a route. Usually deletionDelay does
 // not matter, because the event of the deleted route triggers a reconcile at once.
 const deletionDelay = 10 * time.Second
 
-// firstFailure returns the first error that has a reason code or is a conflict. If no error has a reason code or is a
-// conflict, firstFailure returns the first error; it only means that the Watcher has to be reconciled again later.
-func firstFailure(errs []error) error {
+// firstFailureOrWait returns the first error that has a reason code or is a conflict. If no error has a reason code or
+// is a conflict, firstFailureOrWait returns the first error; it only means that the Watcher has to be reconciled again
+// later.
+func firstFailureOrWait(errs []error) error {
 	var wait error
 	for _, err := range errs {
 		switch {
@@ -97,7 +98,7 @@ func (n *run) write(ctx context.Context, r *route) error {
 	var err error
 	switch {
 	case r.current == nil:
-		got, err = to.Create(ctx, n.desiredObject(r, &unstructured.Unstructured{Object: map[string]any{}}),
+		got, err = to.Create(ctx, n.setDesiredState(r, &unstructured.Unstructured{Object: map[string]any{}}),
 			metav1.CreateOptions{FieldManager: v1beta2.FieldOwner})
 		if apierrors.IsAlreadyExists(err) { // the cache does not have the existing route yet
 			err = apierrors.NewConflict(r.gvr.GroupResource(), n.watcher.Name, err)
@@ -105,7 +106,7 @@ func (n *run) write(ctx context.Context, r *route) error {
 	case n.isInDesiredState(key, r):
 		return nil
 	default:
-		got, err = to.Update(ctx, n.desiredObject(r, r.current.DeepCopy()),
+		got, err = to.Update(ctx, n.setDesiredState(r, r.current.DeepCopy()),
 			metav1.UpdateOptions{FieldManager: v1beta2.FieldOwner})
 	}
 	if err != nil {
@@ -153,9 +154,9 @@ func (n *run) delete(ctx context.Context, r *route) (existed bool, err error) {
 // nameOf returns a text with the kind, the namespace and the name of a route of the Watcher.
 func (n *run) nameOf(r *route) string { return nameOf(r.kind, n.watcher.Namespace, n.watcher.Name) }
 
-// desiredObject changes an object to the desired state of a route. desiredObject keeps the labels, annotations and
+// setDesiredState changes an object to the desired state of a route. setDesiredState keeps the labels, annotations and
 // owner references that other clients have set.
-func (n *run) desiredObject(r *route, u *unstructured.Unstructured) *unstructured.Unstructured {
+func (n *run) setDesiredState(r *route, u *unstructured.Unstructured) *unstructured.Unstructured {
 	u.SetAPIVersion(r.gvr.GroupVersion().String())
 	u.SetKind(r.kind)
 	u.SetNamespace(n.watcher.Namespace)

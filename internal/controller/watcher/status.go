@@ -145,10 +145,10 @@ func (n *run) reportRoute(r *route) {
 }
 
 // setCondition sets a condition to True if ok is true, otherwise to False.
-func (n *run) setCondition(kind string, ok bool, reason, message string) {
-	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+func (n *run) setCondition(conditionType string, isTrue bool, reason, message string) {
+	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message,
 		ObservedGeneration: n.watcher.Generation}
-	if ok {
+	if isTrue {
 		c.Status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&n.watcher.Status.Conditions, c)

@@ -35,11 +35,11 @@ const (
 // memoryInterval is the time between two measurements of the memory.
 const memoryInterval = 5 * time.Second
 
-// Adjust lets the heap grow until the process uses as many bytes of memory as the parameter target allows. A larger
-// heap needs fewer garbage collections, which saves processor time. Adjust runs until the context ends; see
-// config.Manager.MemoryTarget. If target is 0, Adjust does nothing.
-func Adjust(ctx context.Context, target int64) {
-	if target <= 0 {
+// StartGCTuning lets the heap grow until the process uses as many bytes of memory as the parameter targetBytes allows.
+// A larger heap needs fewer garbage collections, which saves processor time. StartGCTuning runs until the context ends;
+// see config.Manager.MemoryTarget. If target is 0, StartGCTuning does nothing.
+func StartGCTuning(ctx context.Context, targetBytes int64) {
+	if targetBytes <= 0 {
 		return
 	}
 	percent := maxPercent
@@ -53,7 +53,7 @@ func Adjust(ctx context.Context, target int64) {
 				return
 			case <-ticker.C:
 			}
-			if next := percentFor(target, measureMemory()); next < percent*9/10 || next > percent*11/10 ||
+			if next := gcPercent(targetBytes, measureMemory()); next < percent*9/10 || next > percent*11/10 ||
 				next != percent && next == minPercent {
 				percent = next
 				debug.SetGCPercent(percent)
@@ -82,9 +82,9 @@ func measureMemory() memoryUse {
 	return memoryUse{live: value(0), stacks: value(1), heap: value(2) + value(5) + value(6), all: value(3) - value(4)}
 }
 
-// percentFor returns the growth of the heap, in percent of live objects and stacks, that the target allows. Live
+// gcPercent returns the growth of the heap, in percent of live objects and stacks, that the target allows. Live
 // objects, their growth, and all memory outside of the heap together have to fit into the target.
-func percentFor(target int64, m memoryUse) int {
+func gcPercent(target int64, m memoryUse) int {
 	grows := m.live + m.stacks
 	if grows <= 0 {
 		return maxPercent

@@ -24,7 +24,7 @@ func TestPercentFor(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := percentFor(target, c.use); got != c.want {
+			if got := gcPercent(target, c.use); got != c.want {
 				t.Errorf("%s: %d %%, want %d", c.reason, got, c.want)
 			}
 		})

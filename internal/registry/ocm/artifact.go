@@ -103,9 +103,9 @@ func (a *Artifact) setContent(descriptor map[string]any, layers []v1.Descriptor,
 	return err
 }
 
-// Descriptor returns the text of the component descriptor. If the artifact has no component descriptor, the error has
-// reason InvalidDescriptor.
-func (a *Artifact) Descriptor() ([]byte, error) {
+// ComponentDescriptor returns the text of the component descriptor. If the artifact has no component descriptor, the
+// error has reason InvalidDescriptor.
+func (a *Artifact) ComponentDescriptor() ([]byte, error) {
 	m, err := a.ParseManifest()
 	if err != nil {
 		return nil, err
@@ -122,10 +122,10 @@ func (a *Artifact) Descriptor() ([]byte, error) {
 	return UnpackDescriptor(a.Blobs[config.Layer.Digest], maxDescriptor, a.Repository+":"+a.Tag)
 }
 
-// Edit returns a copy of the artifact with a changed component descriptor. The parameter change is a function that
-// edits the decoded descriptor in place.
-func (a *Artifact) Edit(change func(descriptor map[string]any) error) (*Artifact, error) {
-	text, err := a.Descriptor()
+// WithEditedDescriptor returns a copy of the artifact with a changed component descriptor. The parameter change is a
+// function that edits the decoded descriptor in place.
+func (a *Artifact) WithEditedDescriptor(change func(descriptor map[string]any) error) (*Artifact, error) {
+	text, err := a.ComponentDescriptor()
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (a *Artifact) Edit(change func(descriptor map[string]any) error) (*Artifact
 // HasRepositoryContext reports whether the descriptor has a repository context. Kyma's lifecycle-manager cannot install
 // a component whose descriptor has no repository context.
 func (a *Artifact) HasRepositoryContext() (bool, error) {
-	text, err := a.Descriptor()
+	text, err := a.ComponentDescriptor()
 	if err != nil {
 		return false, err
 	}

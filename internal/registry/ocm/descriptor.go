@@ -177,7 +177,7 @@ func stringOrEmpty(value any) string {
 
 // ParseDescriptor parses the text of a descriptor. Errors contain ref, the reference of the descriptor.
 func ParseDescriptor(data []byte, ref string) (*Descriptor, error) {
-	if render.CheckValues(data, maxValues) != nil {
+	if render.CheckValueCount(data, maxValues) != nil {
 		return nil, NewError(InvalidDescriptor, ref,
 			"its component descriptor has more than %d values: push the module again", maxValues)
 	}

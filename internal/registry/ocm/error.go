@@ -13,10 +13,10 @@ func IsReason(err error, reason string) bool {
 	return ok && e.Code == reason
 }
 
-// IsAbsent reports whether an error means that the artefact does not exist or cannot be parsed. If the error means that
-// the registry itself has failed, IsAbsent returns false. IsAbsent also returns true for the reason
-// RegistryUnauthorized, because some registries respond with 401 or 403 if an artefact does not exist.
-func IsAbsent(err error) bool {
+// IsAbsentOrUnusable reports whether an error means that the artefact does not exist or cannot be parsed. If the error
+// means that the registry itself has failed, IsAbsentOrUnusable returns false. IsAbsentOrUnusable also returns true for
+// the reason RegistryUnauthorized, because some registries respond with 401 or 403 if an artefact does not exist.
+func IsAbsentOrUnusable(err error) bool {
 	switch ReasonOf(err) {
 	case ArtifactNotFound, RegistryUnauthorized, InvalidReference, InvalidDescriptor, DigestMismatch, ArtifactTooLarge:
 		return true

@@ -47,7 +47,7 @@ type Image struct {
 
 // Images returns all images to which a component version refers, in the order of the descriptor.
 func (a *Artifact) Images() ([]Image, error) {
-	text, err := a.Descriptor()
+	text, err := a.ComponentDescriptor()
 	if err != nil {
 		return nil, err
 	}

@@ -17,9 +17,10 @@ type ImageManifest struct {
 	Ref    string // full reference, for messages
 }
 
-// LayerOf returns the digest of the layer that contains a resource. LayerOf chooses the layer whose annotation names
-// the resource. If no annotation names the resource and the manifest has only one layer, LayerOf chooses that layer.
-func LayerOf(manifest *v1.Manifest, resource, ref string) (string, error) {
+// LayerDigestOf returns the digest of the layer that contains a resource. LayerDigestOf chooses the layer whose
+// annotation names the resource. If no annotation names the resource and the manifest has only one layer, LayerDigestOf
+// chooses that layer.
+func LayerDigestOf(manifest *v1.Manifest, resource, ref string) (string, error) {
 	for _, layer := range manifest.Layers {
 		var artifacts []struct {
 			Identity map[string]string `json:"identity"`

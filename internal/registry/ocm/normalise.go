@@ -84,7 +84,7 @@ func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 		c.Resources = distinguishByVersion(c.Resources)
 	}
 	form := c.normalForm()
-	form["provider"] = c.providerOf(true)
+	form["provider"] = c.providerForm(true)
 	form["sources"] = mapEach(c.Sources, Element.sourceForm)
 	form["componentReferences"] = mapEach(c.References, Element.unfilteredReferenceForm)
 	data, err := json.Marshal(map[string]any{"component": form})
@@ -102,13 +102,13 @@ func normalForm1(d *Descriptor) map[string]any {
 	form := c.normalForm()
 	if d.APIVersion == "" {
 		for _, r := range form["resources"].([]any) {
-			enforceIdentity(r)
+			addNullExtraIdentity(r)
 		}
 		references := mapEach(c.References, Element.referenceForm)
 		for _, r := range references {
-			enforceIdentity(r)
+			addNullExtraIdentity(r)
 		}
-		form["componentReferences"], form["provider"] = references, c.providerOf(true)
+		form["componentReferences"], form["provider"] = references, c.providerForm(true)
 		if p, ok := form["provider"].(map[string]any); ok && !c.providerIsObject() {
 			form["provider"] = p["name"]
 		}
@@ -125,11 +125,11 @@ func normalForm1(d *Descriptor) map[string]any {
 		spec["references"] = mapEach(c.References, Element.referenceForm)
 	}
 	delete(form, "resources")
-	form["provider"] = c.providerOf(false) // labels of the provider are not filtered in this schema
+	form["provider"] = c.providerForm(false) // labels of the provider are not filtered in this schema
 	return map[string]any{"apiVersion": d.APIVersion, "kind": d.Kind, "metadata": form, "spec": spec}
 }
 
-func enforceIdentity(e any) {
+func addNullExtraIdentity(e any) {
 	if e := e.(map[string]any); e["extraIdentity"] == nil {
 		e["extraIdentity"] = nil
 	}
@@ -164,7 +164,7 @@ func (c content) providerIsObject() bool {
 	return object != nil
 }
 
-func (c content) providerOf(signed bool) map[string]any {
+func (c content) providerForm(signedLabelsOnly bool) map[string]any {
 	text, object := c.providerObject()
 	if object == nil {
 		return map[string]any{"name": text}
@@ -177,7 +177,7 @@ func (c content) providerOf(signed bool) map[string]any {
 		return map[string]any{"name": text}
 	}
 	form := map[string]any{"name": p.Name}
-	if labels := normalLabels(p.Labels, signed); len(labels) > 0 {
+	if labels := normalLabels(p.Labels, signedLabelsOnly); len(labels) > 0 {
 		form["labels"] = labels
 	}
 	return form
@@ -220,8 +220,8 @@ func (e Element) unfilteredReferenceForm() map[string]any {
 }
 
 // normalForm returns the normalised form of those fields that resources, sources and references have in common. If the
-// parameter signed is true, the result contains only labels that are marked as signed.
-func (e Element) normalForm(signed bool) map[string]any {
+// parameter signedLabelsOnly is true, the result contains only labels that are marked as signed.
+func (e Element) normalForm(signedLabelsOnly bool) map[string]any {
 	form := map[string]any{"name": e.Name, "version": e.Version}
 	if len(e.ExtraIdentity) > 0 {
 		identity := map[string]any{}
@@ -230,7 +230,7 @@ func (e Element) normalForm(signed bool) map[string]any {
 		}
 		form["extraIdentity"] = identity
 	}
-	if labels := normalLabels(e.Labels, signed); len(labels) > 0 {
+	if labels := normalLabels(e.Labels, signedLabelsOnly); len(labels) > 0 {
 		form["labels"] = labels
 	}
 	if hints, ok := valueOf(e.Hints).([]any); ok && len(hints) > 0 {
@@ -244,11 +244,11 @@ func (e Element) normalForm(signed bool) map[string]any {
 }
 
 // normalLabels returns the labels that are marked as signed. If signed is false, normalLabels returns all labels.
-func normalLabels(labels []elementLabel, signed bool) []any {
+func normalLabels(labels []elementLabel, signedOnly bool) []any {
 	var kept []any
 	for _, l := range labels {
 		marked := l.Signing == true || l.Signing == "true"
-		if signed && !marked {
+		if signedOnly && !marked {
 			continue
 		}
 		form := map[string]any{"name": l.Name}
@@ -261,7 +261,7 @@ func normalLabels(labels []elementLabel, signed bool) []any {
 		if marked {
 			form["signing"] = l.Signing
 		}
-		if merge := valueOf(l.Merge); merge != nil && !signed {
+		if merge := valueOf(l.Merge); merge != nil && !signedOnly {
 			form["merge"] = merge
 		}
 		kept = append(kept, form)

@@ -73,7 +73,7 @@ type Label struct {
 func Pack(a Archive) (*Artifact, error) { return PackAt(a, RepositoryContext(a.RepositoryContext)) }
 
 // PackAt makes a component version from an archive. home is the repository context; nil means that there is none.
-func PackAt(a Archive, home map[string]any) (*Artifact, error) {
+func PackAt(a Archive, repositoryContext map[string]any) (*Artifact, error) {
 	out := &Artifact{Repository: DescriptorRepository(a.Name), Tag: TagOf(a.Version), Blobs: map[string][]byte{}}
 	failed := func(err error) (*Artifact, error) {
 		return nil, &Error{Ref: a.Name + ":" + a.Version, Doing: "packing", Code: InvalidDescriptor, Cause: err,
@@ -119,7 +119,7 @@ func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 				"value": d.Digest.Hex},
 		})
 	}
-	if err := out.setContent(buildDescriptor(a, home, resources), layers, map[string]string{
+	if err := out.setContent(buildDescriptor(a, repositoryContext, resources), layers, map[string]string{
 		"software.ocm.componentversion": a.Name + ":" + a.Version, "software.ocm.creator": "lifecycle-manager",
 	}); err != nil {
 		return failed(err)

@@ -32,22 +32,23 @@ const (
 	maxSignatureBytes   = 256 << 10 // maximum bytes of one payload or bundle
 )
 
-// VerifyImage returns the key that has made a valid cosign signature of an image manifest. If there is no valid
-// signature, the key is nil and the error is nil. VerifyImage returns an error only if the registry did not respond.
+// FindImageSigner returns the key that has made a valid cosign signature of an image manifest. If there is no valid
+// signature, the key is nil and the error is nil. FindImageSigner returns an error only if the registry did not
+// respond.
 //
-// VerifyImage first checks the tag sha256-<digest>.sig, which cosign used until version 2. If the tag has no valid
-// signature, VerifyImage checks the referrers of the manifest, which newer versions of cosign use. The referrers are
-// read from the referrers API. If the registry does not support the referrers API, the referrers are read from the tag
-// sha256-<digest>.
-func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (*key, error) {
+// FindImageSigner first checks the tag sha256-<digest>.sig, which cosign used until version 2. If the tag has no valid
+// signature, FindImageSigner checks the referrers of the manifest, which newer versions of cosign use. The referrers
+// are read from the referrers API. If the registry does not support the referrers API, the referrers are read from the
+// tag sha256-<digest>.
+func (f *Verification) FindImageSigner(ctx context.Context, of *ocm.ImageManifest) (*key, error) {
 	tag := strings.Replace(of.Digest, ":", "-", 1)
 	found, err := f.reader.Manifest(ctx, tag+".sig")
 	if err == nil {
-		k, err := f.verifySimple(ctx, found, of)
+		k, err := f.findSimpleSigner(ctx, found, of)
 		if k != nil || err != nil {
 			return k, err
 		}
-	} else if !ocm.IsAbsent(err) {
+	} else if !ocm.IsAbsentOrUnusable(err) {
 		return nil, err
 	}
 	list, err := f.Referrers(ctx, of.Digest, tag)
@@ -59,8 +60,8 @@ func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (
 			f.Note("there are more than %d signatures", MaxSignatures)
 			return nil, nil
 		}
-		k, err := f.verifyReferrer(ctx, d, of)
-		if k != nil || err != nil && !ocm.IsAbsent(err) {
+		k, err := f.findReferrerSigner(ctx, d, of)
+		if k != nil || err != nil && !ocm.IsAbsentOrUnusable(err) {
 			return k, err
 		}
 	}
@@ -70,10 +71,10 @@ func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (
 // Referrers returns those referrers of a manifest that may be signatures.
 func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.Descriptor, error) {
 	data, err := f.reader.ManifestBytes(ctx, f.reader.Name()+" referrers of "+digest, "referrers/"+digest)
-	if ocm.IsAbsent(err) {
+	if ocm.IsAbsentOrUnusable(err) {
 		data, err = f.reader.ManifestBytes(ctx, f.reader.Name()+":"+tag, "manifests/"+tag)
 	}
-	if ocm.IsAbsent(err) {
+	if ocm.IsAbsentOrUnusable(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -96,13 +97,13 @@ func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.
 // empty config.
 var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
 
-// verifyReferrer checks whether one referrer is a valid signature of the manifest.
-func (f *Verification) verifyReferrer(ctx context.Context, d v1.Descriptor, of *ocm.ImageManifest) (*key, error) {
+// findReferrerSigner checks whether one referrer is a valid signature of the manifest.
+func (f *Verification) findReferrerSigner(ctx context.Context, d v1.Descriptor, of *ocm.ImageManifest) (*key, error) {
 	found, err := f.reader.Manifest(ctx, d.Digest.String())
 	if err != nil {
 		return nil, err
 	}
-	if k, err := f.verifySimple(ctx, found, of); k != nil || err != nil {
+	if k, err := f.findSimpleSigner(ctx, found, of); k != nil || err != nil {
 		return k, err
 	}
 	for _, layer := range found.Layers {
@@ -124,9 +125,9 @@ func (f *Verification) verifyReferrer(ctx context.Context, d v1.Descriptor, of *
 	return nil, nil
 }
 
-// verifySimple checks the simple-signing signatures that are in the layers of a manifest.
-func (f *Verification) verifySimple(ctx context.Context, found, of *ocm.ImageManifest) (*key, error) {
-	for _, layer := range found.Layers {
+// findSimpleSigner checks the simple-signing signatures that are in the layers of a manifest.
+func (f *Verification) findSimpleSigner(ctx context.Context, signatures, of *ocm.ImageManifest) (*key, error) {
+	for _, layer := range signatures.Layers {
 		if layer.MediaType != simpleSigningType {
 			continue
 		}
@@ -141,14 +142,14 @@ func (f *Verification) verifySimple(ctx context.Context, found, of *ocm.ImageMan
 			continue
 		}
 		text, err := f.reader.Blob(ctx, layer.Digest.String(), maxSignatureBytes)
-		if err != nil && !ocm.IsAbsent(err) {
+		if err != nil && !ocm.IsAbsentOrUnusable(err) {
 			return nil, err
 		}
 		if err != nil {
 			f.Note("cosign signature: %s", err)
 			continue
 		}
-		k := verifyBytes(f.rule.keys, value, text)
+		k := signerOf(f.rule.keys, value, text)
 		if k == nil {
 			f.Note("cosign signature: it is by another key, or its payload was changed")
 			continue
@@ -162,11 +163,11 @@ func (f *Verification) verifySimple(ctx context.Context, found, of *ocm.ImageMan
 	return nil, nil
 }
 
-// verifyBytes returns the key that has signed a text. If none of the keys has signed the text, the result is nil.
-func verifyBytes(keys []key, value, text []byte) *key {
+// signerOf returns the key that has signed a text. If none of the keys has signed the text, the result is nil.
+func signerOf(keys []key, signature, text []byte) *key {
 	for i, k := range keys {
 		for _, v := range k.verifiers {
-			if v.VerifySignature(bytes.NewReader(value), bytes.NewReader(text)) == nil {
+			if v.VerifySignature(bytes.NewReader(signature), bytes.NewReader(text)) == nil {
 				return &keys[i]
 			}
 		}
@@ -200,7 +201,7 @@ func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) 
 		return nil, fmt.Errorf("it has media type %q, not that of a Sigstore bundle", ocm.FirstLine(b.GetMediaType()))
 	}
 	if m := b.GetMessageSignature(); m != nil {
-		if k := verifyBytes(keys, m.GetSignature(), of.Raw); k != nil {
+		if k := signerOf(keys, m.GetSignature(), of.Raw); k != nil {
 			return k, nil
 		}
 		return nil, explainBundle(&b)
@@ -214,7 +215,7 @@ func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) 
 		if i == MaxSignatures {
 			break
 		}
-		if k := verifyBytes(keys, s.GetSig(), signed); k != nil {
+		if k := signerOf(keys, s.GetSig(), signed); k != nil {
 			return k, checkStatement(envelope.GetPayloadType(), envelope.GetPayload(), of.Digest)
 		}
 	}

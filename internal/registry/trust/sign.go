@@ -91,11 +91,11 @@ func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey,
 	if k.N.BitLen() < minRSABits {
 		return nil, fmt.Errorf("an RSA key of %d bits is too short: use %d or more", k.N.BitLen(), minRSABits)
 	}
-	covered, err := a.Edit(func(d map[string]any) error { return addDigests(ctx, d, resolve) })
+	covered, err := a.WithEditedDescriptor(func(d map[string]any) error { return addDigests(ctx, d, resolve) })
 	if err != nil {
 		return nil, err
 	}
-	text, err := covered.Descriptor()
+	text, err := covered.ComponentDescriptor()
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey,
 	if err != nil {
 		return nil, fmt.Errorf("signing: %w", err)
 	}
-	return covered.Edit(func(d map[string]any) error {
+	return covered.WithEditedDescriptor(func(d map[string]any) error {
 		signatures := []any{}
 		old, _ := d["signatures"].([]any)
 		for _, s := range old {
@@ -151,16 +151,16 @@ func addDigests(ctx context.Context, d map[string]any, resolve func(context.Cont
 	})
 }
 
-// Cosign returns a cosign signature of an artifact. The signature is an artifact that contains a simple-signing
-// payload. The caller writes the signature to the repository of the signed artifact, with the tag sha256-<digest>.sig.
-// If the repository already has an artifact with this tag, the parameter old is that artifact, and its signatures are
-// kept. The parameter where is the name of the repository, including the registry. The name becomes a part of the
-// signed payload.
-func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact, error) {
+// NewCosignSignature returns a cosign signature of an artifact. The signature is an artifact that contains a
+// simple-signing payload. The caller writes the signature to the repository of the signed artifact, with the tag
+// sha256-<digest>.sig. If the repository already has an artifact with this tag, the parameter existing is that
+// artifact, and its signatures are kept. The parameter repository is the name of the repository, including the
+// registry. The name becomes a part of the signed payload.
+func NewCosignSignature(of, existing *ocm.Artifact, repository string, k crypto.Signer) (*ocm.Artifact, error) {
 	p := payload.SimpleContainerImage{}
 	p.Critical.Type = payload.CosignSignatureType
 	p.Critical.Image.DockerManifestDigest = of.Digest()
-	p.Critical.Identity.DockerReference = where
+	p.Critical.Identity.DockerReference = repository
 	text, err := json.Marshal(p)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the payload: %w", err)
@@ -172,14 +172,14 @@ func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact
 	out := &ocm.Artifact{Repository: of.Repository, Tag: strings.Replace(of.Digest(), ":", "-", 1) + ".sig",
 		Blobs: map[string][]byte{}}
 	var layers []v1.Descriptor
-	if old != nil {
-		m, err := old.ParseManifest()
+	if existing != nil {
+		m, err := existing.ParseManifest()
 		if err != nil {
 			return nil, err
 		}
 		for _, l := range m.Layers {
 			layers = append(layers, l)
-			out.Blobs[l.Digest.String()] = old.Blobs[l.Digest.String()]
+			out.Blobs[l.Digest.String()] = existing.Blobs[l.Digest.String()]
 		}
 	}
 	layer := out.AddBlob(text, simpleSigningType)

@@ -74,9 +74,9 @@ func (f *Verification) Note(format string, args ...any) {
 	f.reasons = append(f.reasons, ocm.FirstLine(fmt.Sprintf(format, args...)))
 }
 
-// Fail returns the error for an artefact without a valid signature. The message of the error contains the keys of the
-// rule and the reasons why signatures were refused.
-func (f *Verification) Fail(ref string) *ocm.Error {
+// SignatureError returns the error for an artefact without a valid signature. The message of the error contains the
+// keys of the rule and the reasons why signatures were refused.
+func (f *Verification) SignatureError(ref string) *ocm.Error {
 	const most = 5 // maximum number of keys, and of reasons, so that the message is short
 	var keys []string
 	for _, k := range f.rule.keys[:min(most, len(f.rule.keys))] {
@@ -102,9 +102,9 @@ func (f *Verification) Fail(ref string) *ocm.Error {
 	return e
 }
 
-// VerifyDescriptor returns the key that has made a valid signature in the descriptor. If the descriptor has no valid
-// signature, the result is nil.
-func (f *Verification) VerifyDescriptor(d *ocm.Descriptor) *key {
+// FindDescriptorSigner returns the key that has made a valid signature in the descriptor. If the descriptor has no
+// valid signature, the result is nil.
+func (f *Verification) FindDescriptorSigner(d *ocm.Descriptor) *key {
 	for i, s := range d.Signatures {
 		if i == MaxSignatures {
 			f.Note("there are more than %d signatures in the descriptor", MaxSignatures)

@@ -36,9 +36,9 @@ type Lookups struct {
 	HasPolicy func(module, channel string) bool
 }
 
-// Of returns a function that chooses the version of a channel for one runtime. The caller stores the returned function
-// in the field [channel.Catalog.Turn]. The first row whose condition is true decides. turnBack has another table for
-// channels whose runtimes are taken back to a lower version:
+// NewTurnFunc returns a function that chooses the version of a channel for one runtime. The caller stores the returned
+// function in the field [channel.Catalog.Turn]. The first row whose condition is true decides. turnWhileTakingBack has
+// another table for channels whose runtimes are taken back to a lower version:
 //
 //	1  the channel does not move, or moves without a policy      the version in spec
 //	2  nothing is known about the channel yet                    the version that was ordered last; none for a new module
@@ -48,7 +48,7 @@ type Lookups struct {
 //	5  the rollout runs, and the runtime is admitted             the version in spec
 //	6  a higher version than the proven one was ordered          that version: waiting never lowers a version
 //	7  otherwise                                                 the proven version
-func Of(find Lookups) func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn {
+func NewTurnFunc(find Lookups) func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn {
 	return func(release *v1beta2.ModuleReleaseMeta, r channel.Request) channel.Turn {
 		of := r.Channel
 		if r.Mandatory {
@@ -62,15 +62,15 @@ func Of(find Lookups) func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.
 func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string, r channel.Request) channel.Turn {
 	s := release.ChannelStatus(of)
 	if s != nil && s.TakingBack != "" && s.Version == target {
-		return turnBack(find.Rollout(s.Rollout), s, release.Name, r)
+		return turnWhileTakingBack(find.Rollout(s.Rollout), s, release.Name, r)
 	}
 	if s != nil && s.TakenBack != "" && s.Version == target && channel.IsLower(target, r.ManifestVersion) {
-		return waiting(r.ManifestVersion, release.Name, of, target, fmt.Sprintf(
+		return waitingTurn(r.ManifestVersion, release.Name, of, target, fmt.Sprintf(
 			"version %s was halted and taken back where it failed; this runtime keeps %s until the channel is moved to "+
 				"another version", s.TakenBack, r.ManifestVersion))
 	}
 	if s != nil && s.Version == target && s.Target != target && r.ManifestVersion != "" {
-		return waiting(keep(r, target), release.Name, of, target,
+		return waitingTurn(keptVersion(r, target), release.Name, of, target,
 			"the manager has not recorded yet that it was set back: wait")
 	}
 	if s != nil && s.Version == target || target == "" {
@@ -87,29 +87,33 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 		return channel.Turn{Version: target} // rule 1
 	}
 	if s == nil || s.Version == "" { // rule 2
-		return waiting(r.ManifestVersion, release.Name, of, target,
+		return waitingTurn(r.ManifestVersion, release.Name, of, target,
 			"the manager has not recorded yet which version the fleet has: wait")
 	}
 	if !isStaged {
-		return waiting(keep(r, s.Version), release.Name, of, target, "the manager is planning the rollout: wait")
+		return waitingTurn(keptVersion(r, s.Version), release.Name, of, target,
+			"the manager is planning the rollout: wait")
 	}
-	return turnIn(active, s.Version, release.Name, r)
+	return turnInStages(active, s.Version, release.Name, r)
 }
 
-// turnBack chooses the version of a channel for one runtime while a rollout takes the runtimes back to a lower version.
-// The first row whose condition is true decides:
+// turnWhileTakingBack chooses the version of a channel for one runtime while a rollout takes the runtimes back to a
+// lower version. The first row whose condition is true decides:
 //
 //	1  the module is new in the runtime, or has a lower version     the version in spec
 //	2  the version in spec was already ordered by this rollout      the version in spec
 //	3  it has the version that is taken back, and is admitted       the version in spec
 //	4  otherwise                                                    the version that was ordered last
-func turnBack(active *v1beta2.ModuleRollout, s *v1beta2.ChannelStatus, module string, r channel.Request) channel.Turn {
+func turnWhileTakingBack(active *v1beta2.ModuleRollout, s *v1beta2.ChannelStatus, module string,
+	r channel.Request) channel.Turn {
 	is := channel.Turn{Version: s.Version}
 	if !channel.IsLower(s.Version, channel.Highest(r.ManifestVersion, r.Installed)) { // row 1
 		return is
 	}
-	wait := func(why string) channel.Turn { return waiting(r.ManifestVersion, module, s.Channel, s.Version, why) }
-	if active == nil || !active.Spec.IsBack() || active.Spec.To != s.Version {
+	wait := func(why string) channel.Turn {
+		return waitingTurn(r.ManifestVersion, module, s.Channel, s.Version, why)
+	}
+	if active == nil || !active.Spec.IsRollback() || active.Spec.To != s.Version {
 		return wait("the manager is planning the way back: wait")
 	}
 	if r.ManifestVersion != s.Version && r.ManifestVersion != active.Spec.From {
@@ -135,11 +139,11 @@ func turnBack(active *v1beta2.ModuleRollout, s *v1beta2.ChannelStatus, module st
 	if r.ManifestVersion == s.Version || isRunning && place.IsAdmitted(status.Admitted, at.Token) { // rows 2 and 3
 		return is
 	}
-	return wait(waitsIn(active, at))
+	return wait(waitMessage(active, at))
 }
 
-// turnIn returns the version for a runtime in a rollout with stages.
-func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Request) channel.Turn {
+// turnInStages returns the version for a runtime in a rollout with stages.
+func turnInStages(active *v1beta2.ModuleRollout, provenVersion, module string, r channel.Request) channel.Turn {
 	spec, status := &active.Spec, &active.Status
 	isRunning := spec.State == v1beta2.RolloutRunning && status.HaltedAt.IsZero() && !status.Phase.IsOver()
 	if r.ManifestVersion == "" { // rule 3
@@ -148,7 +152,7 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 		if spec.NewInstallations != "Proven" && isRunning && !isHeld && hasPassed {
 			return channel.Turn{Version: spec.To}
 		}
-		return waiting(proven, module, spec.Channel, spec.To,
+		return waitingTurn(provenVersion, module, spec.Channel, spec.To,
 			fmt.Sprintf("new installations get it when the first stage of ModuleRollout %s has passed", active.Name))
 	}
 	places, err := place.New(active)
@@ -156,13 +160,13 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 		err = fmt.Errorf("ModuleRollout %s has no stages", active.Name)
 	}
 	if err != nil {
-		return waiting(keep(r, proven), module, spec.Channel, spec.To,
+		return waitingTurn(keptVersion(r, provenVersion), module, spec.Channel, spec.To,
 			err.Error()+": correct the RolloutPolicy, and move the channel again")
 	}
 	at := places.Of(r.Kyma, r.Labels)
 	is := channel.Turn{Version: spec.To, Rollout: active.Name + "/" + spec.Stages[at.Stage].Name,
 		IgnoreWindows:   spec.IgnoreWindows,
-		RuntimeDeadline: RuntimeDeadline(active), IsCorrection: channel.IsLower(proven, r.ManifestVersion) ||
+		RuntimeDeadline: RuntimeDeadline(active), IsCorrection: channel.IsLower(provenVersion, r.ManifestVersion) ||
 			channel.IsLower(r.ManifestVersion, r.Installed)}
 	if most := spec.MaxDeferral.Duration; most > 0 {
 		is.DeferUntil = active.CreationTimestamp.Add(most)
@@ -173,26 +177,27 @@ func turnIn(active *v1beta2.ModuleRollout, proven, module string, r channel.Requ
 	if isRunning && at.Stage <= int(status.Stage.Index) && place.IsAdmitted(status.Admitted, at.Token) { // rule 5
 		return is
 	}
-	why := waitsIn(active, at)
+	why := waitMessage(active, at)
 	if until, _ := channel.DeferredUntil(r, is.DeferUntil); !until.IsZero() {
 		why += "; its admin has deferred it until " + until.UTC().Format(time.RFC3339)
 	}
-	return waiting(keep(r, proven), module, spec.Channel, spec.To, why)
+	return waitingTurn(keptVersion(r, provenVersion), module, spec.Channel, spec.To, why)
 }
 
-// keep returns the version of a runtime that is not admitted yet: rows 6 and 7 of the table at the function Of.
-func keep(r channel.Request, proven string) string {
-	if channel.IsLower(proven, r.ManifestVersion) {
+// keptVersion returns the version of a runtime that is not admitted yet: rows 6 and 7 of the table at the function
+// NewTurnFunc.
+func keptVersion(r channel.Request, provenVersion string) string {
+	if channel.IsLower(provenVersion, r.ManifestVersion) {
 		return r.ManifestVersion
 	}
-	return proven
+	return provenVersion
 }
 
-// waitsIn returns a text about what a runtime waits for in a rollout.
-func waitsIn(r *v1beta2.ModuleRollout, at place.Place) string {
+// waitMessage returns a text about what a runtime waits for in a rollout.
+func waitMessage(r *v1beta2.ModuleRollout, at place.Place) string {
 	name := r.Spec.Stages[at.Stage].Name
 	where := fmt.Sprintf("this runtime is in stage %s of ModuleRollout %s (rank %d %%%s)", name, r.Name,
-		int(at.Rank)*100/place.RankCount, urgencyOf(r))
+		int(at.Rank)*100/place.RankCount, urgencySuffix(r))
 	current := cmp.Or(r.Status.Stage.Name, "the first one")
 	switch {
 	case r.Spec.State == v1beta2.RolloutPaused:
@@ -212,9 +217,9 @@ func waitsIn(r *v1beta2.ModuleRollout, at place.Place) string {
 	return where + "; the current stage is " + current + by
 }
 
-// urgencyOf returns the urgency of a rollout and the reason, as the end of a message. For a normal rollout, urgencyOf
-// returns "".
-func urgencyOf(r *v1beta2.ModuleRollout) string {
+// urgencySuffix returns the urgency of a rollout and the reason, as the end of a message. For a normal rollout,
+// urgencySuffix returns "".
+func urgencySuffix(r *v1beta2.ModuleRollout) string {
 	switch r.Spec.Urgency {
 	case v1beta2.UrgencyHotfix:
 		return "; it is a hotfix: " + r.Spec.UrgencyReason
@@ -224,10 +229,10 @@ func urgencyOf(r *v1beta2.ModuleRollout) string {
 	return ""
 }
 
-func waiting(version, module, of, target, why string) channel.Turn {
+func waitingTurn(version, module, channelName, target, why string) channel.Turn {
 	return channel.Turn{Version: version, Waiting: &channel.Blocker{
 		Code: v1beta2.ReasonWaitingForRollout, Object: "ModuleReleaseMeta " + module, KeepInstalled: true,
-		Message: fmt.Sprintf("channel %s of module %s moves to %s; %s", of, module, target, why),
+		Message: fmt.Sprintf("channel %s of module %s moves to %s; %s", channelName, module, target, why),
 	}}
 }
 

@@ -61,7 +61,7 @@ func TestBack(t *testing.T) {
 	} {
 		find := Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return c.rollout },
 			HasPolicy: func(string, string) bool { return true }}
-		is := Of(find)(release, channel.Request{Kyma: "runtime", Module: "mod", Channel: "regular",
+		is := NewTurnFunc(find)(release, channel.Request{Kyma: "runtime", Module: "mod", Channel: "regular",
 			ManifestVersion: c.ordered, Installed: c.ordered})
 		got := result{is.Version, is.Rollout, is.IsBack, is.Waiting != nil}
 		if diff := cmp.Diff(c.want, got); diff != "" {
@@ -70,7 +70,7 @@ func TestBack(t *testing.T) {
 	}
 	// A runtime that has begun to go back from 2.0.0 to 1.0.0 keeps version 1.0.0, whether or not the rollout
 	// continues.
-	is := Of(Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return paused },
+	is := NewTurnFunc(Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return paused },
 		HasPolicy: func(string, string) bool { return true }})(release, channel.Request{Kyma: "runtime", Module: "mod",
 		Channel: "regular", ManifestVersion: "1.0.0", Installed: "2.0.0"})
 	if is.Version != "1.0.0" || !is.IsBack || is.Waiting != nil {

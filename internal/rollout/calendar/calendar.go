@@ -211,8 +211,8 @@ func Of(m Month, in Inputs) *Calendar {
 	c.addFreezes(in)
 	c.addStages(in)
 	c.addDeferrals(in)
-	c.dropClosedHours()
-	c.sort()
+	c.dropClosedHoursAndSetMost()
+	c.sortAndLimit()
 	for i := range c.Days {
 		d := &c.Days[i]
 		for j := range c.Freezes {
@@ -281,7 +281,7 @@ type group struct {
 
 // addWindows counts the runtimes with an open window in each hour.
 func (c *Calendar) addWindows(in Inputs) {
-	groups, ruleOf := map[int]*group{}, in.Maintenance.RuleFinder()
+	groups, ruleOf := map[int]*group{}, in.Maintenance.RuleIndexFinder()
 	for i := range in.Runtimes {
 		r := &in.Runtimes[i]
 		if r.SkipWindows {

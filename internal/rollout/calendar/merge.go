@@ -49,8 +49,8 @@ func Merge(m Month, parts []Part) *Calendar {
 			sum.Deferrals = append(sum.Deferrals, d)
 		}
 	}
-	sum.dropClosedHours()
-	sum.sort()
+	sum.dropClosedHoursAndSetMost()
+	sum.sortAndLimit()
 	return sum
 }
 
@@ -68,8 +68,9 @@ func (d *Day) add(context string, other *Day) {
 	}
 }
 
-// dropClosedHours removes the hours in which no window is open, and finds the hour in which most windows are open.
-func (c *Calendar) dropClosedHours() {
+// dropClosedHoursAndSetMost removes the hours in which no window is open, and finds the hour in which most windows are
+// open.
+func (c *Calendar) dropClosedHoursAndSetMost() {
 	for i := range c.Days {
 		d := &c.Days[i]
 		d.Hours = slices.DeleteFunc(d.Hours, func(h Hour) bool { return h.Runtimes == 0 })
@@ -79,8 +80,8 @@ func (c *Calendar) dropClosedHours() {
 	}
 }
 
-// sort sorts all lists, and limits them to MaxRows.
-func (c *Calendar) sort() {
+// sortAndLimit sorts all lists, and limits them to MaxRows.
+func (c *Calendar) sortAndLimit() {
 	slices.SortStableFunc(c.Windows, func(a, b Windows) int { return cmp.Compare(b.Runtimes, a.Runtimes) })
 	slices.SortStableFunc(c.Unresolved, func(a, b Unresolved) int { return cmp.Compare(b.Runtimes, a.Runtimes) })
 	slices.SortStableFunc(c.Freezes, func(a, b Freeze) int {
@@ -88,7 +89,7 @@ func (c *Calendar) sort() {
 	})
 	slices.Sort(c.Suspended)
 	slices.SortStableFunc(c.Stages, func(a, b Stage) int {
-		return cmp.Or(boolCompare(a.IsOver(), b.IsOver()), strings.Compare(a.Context, b.Context),
+		return cmp.Or(boolCompare(a.IsRolloutOver(), b.IsRolloutOver()), strings.Compare(a.Context, b.Context),
 			strings.Compare(a.Rollout, b.Rollout))
 	})
 	slices.SortStableFunc(c.Deferrals, func(a, b Deferral) int {

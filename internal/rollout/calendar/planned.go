@@ -123,12 +123,12 @@ func (c *Calendar) addStages(in Inputs) {
 				policy = &in.Policies[i]
 			}
 		}
-		for _, s := range stagesOf(r, policy, in.Now) {
+		for _, s := range calendarRowsOf(r, policy, in.Now) {
 			from, to := s.Begins, s.Ends
 			if from.IsZero() {
 				from = to
 			}
-			if isOpen := to.IsZero(); isOpen && !from.After(in.Now) && !s.IsOver() {
+			if isOpen := to.IsZero(); isOpen && !from.After(in.Now) && !s.IsRolloutOver() {
 				to = in.Now // it continues at least until now
 			} else if isOpen {
 				to = from
@@ -155,11 +155,11 @@ func boolCompare(a, b bool) int {
 	return 1
 }
 
-// IsOver reports whether the rollout has ended.
-func (s *Stage) IsOver() bool { return v1beta2.RolloutPhase(s.State).IsOver() }
+// IsRolloutOver reports whether the rollout has ended.
+func (s *Stage) IsRolloutOver() bool { return v1beta2.RolloutPhase(s.State).IsOver() }
 
-// stagesOf returns the stages of a rollout that have not ended, in their order.
-func stagesOf(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) []Stage {
+// calendarRowsOf returns the stages of a rollout that have not ended, in their order.
+func calendarRowsOf(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) []Stage {
 	status := &r.Status
 	all := Stage{Rollout: r.Name, Module: r.Spec.Module, Channel: r.Spec.Channel, From: r.Spec.From, To: r.Spec.To,
 		State: cmp.Or(string(status.Phase), string(v1beta2.RolloutPending)), Runtimes: int(status.Runtimes.InScope),
@@ -170,7 +170,7 @@ func stagesOf(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.
 		}
 		return []Stage{all}
 	}
-	all.Why = whyNot(r, policy, now)
+	all.Why = whyStopped(r, policy, now)
 	var stages []Stage
 	for i := range r.Spec.Stages {
 		s := all
@@ -198,8 +198,8 @@ func stagesOf(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.
 	return stages
 }
 
-// whyNot returns the reason why a rollout cannot continue now, or "".
-func whyNot(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) string {
+// whyStopped returns the reason why a rollout cannot continue now, or "".
+func whyStopped(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) string {
 	if hold, _ := rollout.HoldOf(policy, r, now); hold != nil {
 		return hold.Message
 	}
@@ -235,7 +235,7 @@ type Deferral struct {
 func (c *Calendar) addDeferrals(in Inputs) {
 	for _, r := range in.Rollouts {
 		limit := rollout.DeferralLimit(r, nil, in.Now)
-		if r.Status.Phase.IsOver() || r.Spec.IsBack() || limit.IsZero() {
+		if r.Status.Phase.IsOver() || r.Spec.IsRollback() || limit.IsZero() {
 			continue
 		}
 		found := map[time.Time]*Deferral{}
@@ -248,7 +248,7 @@ func (c *Calendar) addDeferrals(in Inputs) {
 			if version == "" || version == r.Spec.To || from != r.Spec.Channel {
 				continue
 			}
-			request := channel.RequestFor(k.Deferring, channel.LastKymaOf(k.Deferring), &v1beta2.Module{
+			request := channel.RequestFor(k.Deferring, channel.LastRuntimeKymaOf(k.Deferring), &v1beta2.Module{
 				Name: r.Spec.Module, Channel: r.Spec.Channel})
 			request.Now = in.Now
 			until, _ := channel.DeferredUntil(request, limit) // a deferral that cannot be parsed lasts until the limit

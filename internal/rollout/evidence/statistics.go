@@ -33,13 +33,13 @@ func fisher(a, n, b, m int) float64 {
 		if failed-k > m {
 			continue
 		}
-		p += math.Exp(choose(n, k) + choose(m, failed-k) - choose(n+m, failed))
+		p += math.Exp(logChoose(n, k) + logChoose(m, failed-k) - logChoose(n+m, failed))
 	}
 	return min(p, 1)
 }
 
-// choose returns the logarithm of the binomial coefficient.
-func choose(n, k int) float64 {
+// logChoose returns the logarithm of the binomial coefficient.
+func logChoose(n, k int) float64 {
 	lgamma := func(x int) float64 {
 		v, _ := math.Lgamma(float64(x) + 1)
 		return v
@@ -47,9 +47,9 @@ func choose(n, k int) float64 {
 	return lgamma(n) - lgamma(k) - lgamma(n-k)
 }
 
-// Of returns a text with the upper bound of the failure rate of the whole fleet, computed from the results of n
-// runtimes.
-func Of(failed, n int) string {
+// FailureRateBound returns a text with the upper bound of the failure rate of the whole fleet, computed from the
+// results of n runtimes.
+func FailureRateBound(failed, n int) string {
 	switch {
 	case n == 0:
 		return "no evidence"

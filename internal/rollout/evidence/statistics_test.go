@@ -76,7 +76,7 @@ func TestOf(t *testing.T) {
 		{2, 3, "2 of 3 failed: true rate below 93 % with 95 % confidence"},
 		{3, 3, "all 3 failed"},
 	} {
-		if is := Of(c.failed, c.n); is != c.want {
+		if is := FailureRateBound(c.failed, c.n); is != c.want {
 			t.Errorf("%d of %d: %q, want %q", c.failed, c.n, is, c.want)
 		}
 	}

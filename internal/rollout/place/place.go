@@ -77,14 +77,14 @@ type Place struct {
 }
 
 // Of returns the place of a Kyma.
-func (p *Places) Of(kyma string, set map[string]string) Place {
+func (p *Places) Of(kyma string, kymaLabels map[string]string) Place {
 	rank, token := identify(p.lineage, kyma)
-	return Place{Stage: p.stageOf(rank, set), Rank: rank, Token: token}
+	return Place{Stage: p.stageOf(rank, kymaLabels), Rank: rank, Token: token}
 }
 
-func (p *Places) stageOf(rank uint16, set map[string]string) int {
+func (p *Places) stageOf(rank uint16, kymaLabels map[string]string) int {
 	for i, s := range p.stages {
-		if s.selector != nil && s.selector.Matches(labels.Set(set)) {
+		if s.selector != nil && s.selector.Matches(labels.Set(kymaLabels)) {
 			return i
 		}
 	}

@@ -32,7 +32,7 @@ type Fleet struct {
 // the runtime does not follow the channel, or if its module is removed or not managed. The result refers to the Kyma
 // and the Manifest, so the caller must not change them after the call.
 func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime, takesPart bool) {
-	if k == nil || !f.follows(k, m) || !m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() ||
+	if k == nil || !f.followsChannel(k, m) || !m.DeletionTimestamp.IsZero() || !k.DeletionTimestamp.IsZero() ||
 		m.IsUnmanaged() {
 		return rollout.Runtime{}, false
 	}
@@ -46,20 +46,20 @@ func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime
 	return r, true
 }
 
-// follows reports whether a runtime follows the channel. Normally the channel in the Manifest decides, which is the
-// channel of the installed version. If the last request for the module was refused, the request in the Kyma decides,
-// because it may be for a pinned version or for another channel.
-func (f *Fleet) follows(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
+// followsChannel reports whether a runtime follows the channel. Normally the channel in the Manifest decides, which is
+// the channel of the installed version. If the last request for the module was refused, the request in the Kyma
+// decides, because it may be for a pinned version or for another channel.
+func (f *Fleet) followsChannel(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	if f.Channel == v1beta2.MandatoryChannel {
 		return m.IsMandatory()
 	}
 	if s := k.ModuleStatus(f.Release.Name); m.Channel() != f.Channel || s == nil || s.Reason == "" {
 		return m.Channel() == f.Channel
 	}
-	spec, _ := channel.LastRequestOf(k)
+	spec, _ := channel.LastRuntimeSpecOf(k)
 	requested := &v1beta2.Kyma{Spec: spec}
 	module := requested.Module(f.Release.Name)
-	return module == nil || module.Version == "" && requested.ModuleChannel(f.Release.Name) == f.Channel
+	return module == nil || module.Version == "" && requested.ModuleChannelOrDefault(f.Release.Name) == f.Channel
 }
 
 // needsWindow reports whether the update has to wait for a maintenance window in a runtime. needsWindow follows the
@@ -68,7 +68,7 @@ func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	if f.Channel == v1beta2.MandatoryChannel || k.Spec.SkipMaintenanceWindows {
 		return false
 	}
-	target, _ := f.Release.Target(f.Channel)
+	target, _ := f.Release.SpecVersion(f.Channel)
 	if name := channel.TemplateName(f.Release.Name, target); f.template == nil || f.template.Name != name {
 		if f.template = f.Catalog.Template(name); f.template == nil {
 			return false
@@ -83,7 +83,7 @@ func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	target, _ := f.Release.Current(f.Channel)
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
-	turn := channel.Turn{Version: target, DeferUntil: f.DeferUntil, IsBack: f.goesBack(ordered, target)}
+	turn := channel.Turn{Version: target, DeferUntil: f.DeferUntil, IsBack: f.isDowngradeSafe(ordered, target)}
 	asked := f.Catalog
 	asked.Turn = func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn { return turn }
 	var request channel.Request
@@ -92,7 +92,7 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 			KubernetesVersion: k.Status.KubernetesVersion, Blocker: channel.PauseBlocker(k, f.Release.Name)}
 	} else {
 		module := v1beta2.Module{Name: f.Release.Name, Channel: f.Channel}
-		request = channel.RequestFor(k, channel.LastKymaOf(k), &module)
+		request = channel.RequestFor(k, channel.LastRuntimeKymaOf(k), &module)
 	}
 	if why := m.Annotations[v1beta2.AnnotationPaused]; why != "" && request.Blocker == nil {
 		request.Blocker = &channel.Blocker{Code: v1beta2.ReasonModulePaused, Object: "Kyma " + k.Name, Message: why}
@@ -103,16 +103,16 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	return channel.Resolve(asked, request).Blocker
 }
 
-// goesBack reports whether a downgrade is safe from the version in the parameter ordered, which is requested in some
-// runtimes, to the target version. goesBack stores its result for each requested version, because the result is the
-// same for all runtimes with this version.
-func (f *Fleet) goesBack(ordered, target string) bool {
+// isDowngradeSafe reports whether a downgrade is safe from the version in the parameter ordered, which is requested in
+// some runtimes, to the target version. isDowngradeSafe stores its result for each requested version, because the
+// result is the same for all runtimes with this version.
+func (f *Fleet) isDowngradeSafe(ordered, target string) bool {
 	is, found := f.isSafe[ordered]
 	if !found {
 		if f.isSafe == nil {
 			f.isSafe = map[string]bool{}
 		}
-		is = f.Catalog.GoesBack(f.Release.Name, ordered, target) == nil
+		is = f.Catalog.CheckGoingBack(f.Release.Name, ordered, target) == nil
 		f.isSafe[ordered] = is
 	}
 	return is

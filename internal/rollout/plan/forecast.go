@@ -89,7 +89,7 @@ func (p *Plan) foresee(policy *v1beta2.RolloutPolicy, seen []rollout.Seen, now t
 	for i := range p.Stages {
 		s := &p.Stages[i]
 		if i < int(current.Index) {
-			s.Ends = f.run(i, now, waiting[i], updating[i])
+			s.Ends = f.simulateStage(i, now, waiting[i], updating[i])
 			continue
 		}
 		if begin = f.endOfFreeze(begin); i == int(current.Index) && !current.StartedAt.IsZero() {
@@ -97,7 +97,7 @@ func (p *Plan) foresee(policy *v1beta2.RolloutPolicy, seen []rollout.Seen, now t
 		} else {
 			s.Begins = begin
 		}
-		s.Ends = f.run(i, begin, waiting[i], updating[i])
+		s.Ends = f.simulateStage(i, begin, waiting[i], updating[i])
 		if i < len(p.Stages)-1 {
 			begin = f.nextStageBegin(i, begin)
 		}
@@ -183,12 +183,12 @@ func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 	return c.opens.Sub(f.now) <= horizon
 }
 
-// KeepETA chooses between the former and the new expected end of a rollout, after a new forecast was made. The chosen
+// StableETA chooses between the former and the new expected end of a rollout, after a new forecast was made. The chosen
 // time is written into the status of the rollout. Because each forecast differs a little from the former one, the
 // unrounded time would change the status at every reconcile. If the former and the new expected end differ only a
-// little, KeepETA returns the former one. If the former and the new expected end differ more, KeepETA returns the new
-// one, rounded up.
-func KeepETA(former, next, now time.Time) time.Time {
+// little, StableETA returns the former one. If the former and the new expected end differ more, StableETA returns the
+// new one, rounded up.
+func StableETA(former, next, now time.Time) time.Time {
 	if next.IsZero() {
 		return next
 	}
@@ -227,10 +227,11 @@ func (q *queue) Pop() any {
 	return last
 }
 
-// run computes when each waiting runtime of a stage begins its update, if the stage begins at the time in the parameter
-// from. Each runtime that is being updated uses one slot. run returns the time at which the last runtime of the stage
-// is expected to be proven. If all runtimes are proven already, run returns the zero time.
-func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updating int) time.Time {
+// simulateStage computes when each waiting runtime of a stage begins its update, if the stage begins at the time in the
+// parameter from. Each runtime that is being updated uses one slot. simulateStage returns the time at which the last
+// runtime of the stage is expected to be proven. If all runtimes are proven already, simulateStage returns the zero
+// time.
+func (f *forecast) simulateStage(stage int, from time.Time, waiting []*rollout.Seen, updating int) time.Time {
 	s, spec := &f.Stages[stage], &f.Rollout.Spec.Stages[stage].RolloutStage
 	slots, perMinute := s.Concurrency, int(spec.MaxStartsPerMinute)
 	if f.policy != nil {
@@ -245,7 +246,7 @@ func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updat
 		c := &candidate{Seen: w}
 		isKnown := f.findBegin(c, from)
 		if !isKnown || !c.closes.IsZero() && c.opens.Sub(f.now) > FarAway {
-			f.nameLate(c, isKnown)
+			f.addLate(c, isKnown)
 		}
 		if isKnown {
 			q = append(q, c)
@@ -288,12 +289,12 @@ func (f *forecast) run(stage int, from time.Time, waiting []*rollout.Seen, updat
 	return time.Time{}
 }
 
-// nameLate adds a runtime to the late runtimes if its window opens late or if it has no window.
-func (f *forecast) nameLate(c *candidate, isKnown bool) {
+// addLate adds a runtime to the late runtimes if its window opens late or if it has no window.
+func (f *forecast) addLate(c *candidate, isBeginKnown bool) {
 	late := Late{Runtime: c.Kyma, Stage: f.Stages[c.Stage].Name}
 	if c.Window != nil {
 		w, err := c.Window(f.now)
-		if late.Opens = c.opens; !isKnown {
+		if late.Opens = c.opens; !isBeginKnown {
 			late.Opens = w.Begin
 		}
 		if err != nil {

@@ -203,7 +203,7 @@ func TestKeepETA(t *testing.T) {
 		"Nobody":   {"nothing to wait for", in(time.Hour), time.Time{}, time.Time{}},
 		"OneShort": {"minutes count in the last minutes", in(5 * time.Minute), in(7 * time.Minute), in(7 * time.Minute)},
 	} {
-		if got := KeepETA(c.former, c.next, now); !got.Equal(c.want) {
+		if got := StableETA(c.former, c.next, now); !got.Equal(c.want) {
 			t.Errorf("%s: %s: %s, want %s", name, c.reason, got, c.want)
 		}
 	}

@@ -98,11 +98,11 @@ type Stage struct {
 	Names []string `json:"names,omitempty"`
 }
 
-// Of returns the plan of the rollout that begins when a channel is moved. The parameter c describes the channel; the
-// spec of c.Release contains the new version of the channel. Of returns nil if no rollout begins, because the new
-// version is already the proven version or the target of the active rollout.
-func Of(c rollout.Channel) (*Plan, error) {
-	recorded := rollout.Record(c)
+// ForMove returns the plan of the rollout that begins when a channel is moved. The parameter c describes the channel;
+// the spec of c.Release contains the new version of the channel. ForMove returns nil if no rollout begins, because the
+// new version is already the proven version or the target of the active rollout.
+func ForMove(c rollout.Channel) (*Plan, error) {
+	recorded := rollout.PlanMove(c)
 	if recorded.Make == nil {
 		return nil, nil
 	}

@@ -56,7 +56,7 @@ func fleet() []rollout.Runtime {
 
 // TestOf checks that a plan has every runtime in exactly one stage, and equals the rollout that the coordinator makes.
 func TestOf(t *testing.T) {
-	p, err := Of(moved("2.0.0", nil))
+	p, err := ForMove(moved("2.0.0", nil))
 	if err != nil || p == nil {
 		t.Fatal(p, err)
 	}
@@ -88,7 +88,7 @@ func TestOf(t *testing.T) {
 	// The coordinator makes the rollout that the plan shows, and admits only runtimes that are in the first stage and
 	// can begin.
 	c := moved("2.0.0", nil)
-	made := rollout.Record(c).Make
+	made := rollout.PlanMove(c).Make
 	if diff := cmp.Diff(made, p.Rollout); diff != "" {
 		t.Errorf("the coordinator makes another rollout:\n%s", diff)
 	}
@@ -109,23 +109,23 @@ func TestOf(t *testing.T) {
 // TestOfOther checks the plan of a channel move that supersedes a rollout. TestOfOther also checks that a move that
 // changes nothing has no plan, and that the plan of a channel without a policy has no stages.
 func TestOfOther(t *testing.T) {
-	first, err := Of(moved("2.0.0", nil))
+	first, err := ForMove(moved("2.0.0", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := Of(moved("3.0.0", first.Rollout))
+	next, err := ForMove(moved("3.0.0", first.Rollout))
 	if err != nil || next.Supersedes != first.Rollout.Name || next.Rollout.Spec.Lineage != first.Rollout.Spec.Lineage {
 		t.Errorf("a further move: %+v, %v", next, err)
 	}
 	for name, c := range map[string]rollout.Channel{"proven": moved("1.0.0", nil),
 		"target": moved("2.0.0", first.Rollout)} {
-		if p, err := Of(c); p != nil || err != nil {
+		if p, err := ForMove(c); p != nil || err != nil {
 			t.Errorf("a move to the %s version is planned: %+v, %v", name, p, err)
 		}
 	}
 	c := moved("2.0.0", nil)
 	c.Policy = nil
-	if p, err := Of(c); err != nil || p == nil || len(p.Stages) != 0 {
+	if p, err := ForMove(c); err != nil || p == nil || len(p.Stages) != 0 {
 		t.Errorf("without a policy: %+v, %v", p, err)
 	}
 }
@@ -166,7 +166,7 @@ func TestMembers(t *testing.T) {
 		}, 0, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := Of(moved("2.0.0", nil))
+			p, err := ForMove(moved("2.0.0", nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestMembers(t *testing.T) {
 
 // lastOf returns the name of a runtime of the last stage.
 func lastOf(t *testing.T) string {
-	p, err := Of(moved("2.0.0", nil))
+	p, err := ForMove(moved("2.0.0", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func lastOf(t *testing.T) string {
 // TestFor checks the plan of a running rollout: only its remaining stages need time, and runtimes with a higher version
 // take no part.
 func TestFor(t *testing.T) {
-	p, err := Of(moved("2.0.0", nil))
+	p, err := ForMove(moved("2.0.0", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func BenchmarkOf(b *testing.B) {
 			IsReady: true, State: v1beta2.StateReady})
 	}
 	for b.Loop() {
-		if _, err := Of(c); err != nil {
+		if _, err := ForMove(c); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -130,24 +130,24 @@ func Judge(in Inputs) Result {
 	} else {
 		j.next.Version = from.Version
 	}
-	j.hold(to, was)
+	j.checkHold(to, was)
 	inSpec, _ := in.Release.ChannelVersion(in.To)
 	if v := j.next.Version; v != "" && !channel.IsLower(inSpec, v) {
 		j.blockers = nil
 		return j.result(was, v1beta2.PromotionUpToDate, p)
 	}
-	j.circle()
+	j.checkCircle()
 	if j.next.Version != "" {
-		j.version(from, to, inSpec, p)
+		j.checkVersion(from, to, inSpec, p)
 		if p.Mode == v1beta2.PromotionApply {
-			j.freeze(policy)
+			j.checkFreeze(policy)
 		}
 	}
 	if len(j.blockers) == 0 {
-		j.evidence(p)
+		j.checkEvidence(p)
 	}
 	if len(j.blockers) == 0 && p.Mode == v1beta2.PromotionApply {
-		j.owners()
+		j.checkOwners()
 	}
 	switch {
 	case len(j.blockers) > 0:
@@ -158,9 +158,10 @@ func Judge(in Inputs) Result {
 	return j.result(was, v1beta2.PromotionProposed, p)
 }
 
-// Missing returns the promotions of a module that lead to channels which its release does not have, by the name of the
-// channel. A promotion into a channel that does not exist waits until a person adds the channel to the release.
-func Missing(release *v1beta2.ModuleReleaseMeta,
+// ToMissingChannels returns the promotions of a module that lead to channels which its release does not have, by the
+// name of the channel. A promotion into a channel that does not exist waits until a person adds the channel to the
+// release.
+func ToMissingChannels(release *v1beta2.ModuleReleaseMeta,
 	policies []v1beta2.RolloutPolicy) map[string]*v1beta2.ChannelPromotion {
 	all := map[string]*v1beta2.ChannelPromotion{}
 	for i := range policies {
@@ -189,7 +190,7 @@ func (j *judge) block(code, object, message, remedy string) {
 		Remedy: remedy})
 }
 
-func (j *judge) after(d time.Duration) {
+func (j *judge) requeueAfter(d time.Duration) {
 	if d > 0 && (j.wait == 0 || d < j.wait) {
 		j.wait = d
 	}
@@ -209,8 +210,8 @@ func (j *judge) result(was *v1beta2.ChannelPromotion, state v1beta2.PromotionSta
 	return Result{Status: j.next, Promotion: p, Next: j.wait}
 }
 
-// hold checks whether a person holds the promotion: row 4 of the table of Judge.
-func (j *judge) hold(to *v1beta2.ChannelStatus, was *v1beta2.ChannelPromotion) {
+// checkHold checks whether a person holds the promotion: row 4 of the table of Judge.
+func (j *judge) checkHold(to *v1beta2.ChannelStatus, was *v1beta2.ChannelPromotion) {
 	if was != nil && len(to.History) > 0 {
 		last := to.History[len(to.History)-1]
 		isPromoted := last.Version == j.next.Version || last.Version == was.Version
@@ -219,7 +220,7 @@ func (j *judge) hold(to *v1beta2.ChannelStatus, was *v1beta2.ChannelPromotion) {
 				At: last.At}
 		}
 	}
-	order, err := OrderOf(j.Release, j.To)
+	order, err := InstructionOf(j.Release, j.To)
 	if h := j.next.Hold; h != nil && order.Released >= h.Revision && err == nil {
 		j.next.Hold = nil
 	}
@@ -237,9 +238,9 @@ func (j *judge) hold(to *v1beta2.ChannelStatus, was *v1beta2.ChannelPromotion) {
 	}
 }
 
-// circle checks whether a chain of promotions starts at the channel and leads back to the same channel: row 3 of the
-// table of Judge.
-func (j *judge) circle() {
+// checkCircle checks whether a chain of promotions starts at the channel and leads back to the same channel: row 3 of
+// the table of Judge.
+func (j *judge) checkCircle() {
 	path := []string{j.To}
 	for at := j.To; len(path) <= 32; {
 		policy, err := rollout.PolicyFor(j.Policies, j.Release.Name, at)
@@ -258,8 +259,8 @@ func (j *judge) circle() {
 	}
 }
 
-// version checks the channels and the version: rows 5 to 7 of the table of Judge.
-func (j *judge) version(from, to *v1beta2.ChannelStatus, inSpec string, p *v1beta2.RolloutPromotion) {
+// checkVersion checks the channels and the version: rows 5 to 7 of the table of Judge.
+func (j *judge) checkVersion(from, to *v1beta2.ChannelStatus, inSpec string, p *v1beta2.RolloutPromotion) {
 	moves := func(s *v1beta2.ChannelStatus, spec string) bool {
 		return s.Rollout != "" || s.Target != spec && s.TakenBack != spec || s.Version != s.Target
 	}
@@ -288,31 +289,31 @@ func (j *judge) version(from, to *v1beta2.ChannelStatus, inSpec string, p *v1bet
 	}
 	at := from.ProvenAt.Add(after)
 	if left := at.Sub(j.Now); from.ProvenAt.IsZero() || left > 0 {
-		j.after(left)
+		j.requeueAfter(left)
 		j.block(v1beta2.ReasonPromotionTooEarly, "", fmt.Sprintf("version %s is the proven one of channel %s since "+
 			"%s: not before %s",
 			version, p.From, from.ProvenAt.UTC().Format(time.RFC3339), at.UTC().Format(time.RFC3339)), "wait")
 	}
 }
 
-// freeze checks whether the policy allows a rollout of the channel to begin now: row 8 of the table of Judge.
-func (j *judge) freeze(policy *v1beta2.RolloutPolicy) {
+// checkFreeze checks whether the policy allows a rollout of the channel to begin now: row 8 of the table of Judge.
+func (j *judge) checkFreeze(policy *v1beta2.RolloutPolicy) {
 	held, change := rollout.HoldOf(policy, &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{
 		Namespace: j.Release.Namespace}}, j.Now)
-	j.after(change)
+	j.requeueAfter(change)
 	if held != nil {
 		j.blockers = append(j.blockers, *held)
 	}
 }
 
-// evidence checks whether the version is Ready in enough runtimes of the channel from which it is promoted, and whether
-// it fails in too many of these runtimes: row 9 of the table of Judge.
-func (j *judge) evidence(p *v1beta2.RolloutPromotion) {
+// checkEvidence checks whether the version is Ready in enough runtimes of the channel from which it is promoted, and
+// whether it fails in too many of these runtimes: row 9 of the table of Judge.
+func (j *judge) checkEvidence(p *v1beta2.RolloutPromotion) {
 	if j.Count != nil {
 		counted, err := j.Count(p.From, j.next.Version)
 		if err != nil {
 			j.block(v1beta2.ReasonNoEvidence, "", "the runtimes cannot be counted: "+err.Error(), "wait")
-			j.after(countInterval)
+			j.requeueAfter(countInterval)
 			return
 		}
 		j.next.Evidence = &counted
@@ -335,19 +336,19 @@ func (j *judge) evidence(p *v1beta2.RolloutPromotion) {
 			e.Version, e.Failed, p.From, allowed), fmt.Sprintf("see klm status --module %s", j.Release.Name))
 	}
 	if len(j.blockers) > 0 {
-		j.after(countInterval)
+		j.requeueAfter(countInterval)
 	}
 }
 
-// owners checks whether the manager may change the version of the channel, because no other field manager owns it: row
-// 10 of the table of Judge.
-func (j *judge) owners() {
+// checkOwners checks whether the manager may change the version of the channel, because no other field manager owns it:
+// row 10 of the table of Judge.
+func (j *judge) checkOwners() {
 	owners, err := j.Owners()
 	if err != nil {
 		j.block(v1beta2.ReasonPromotionNotOwned, "ModuleReleaseMeta "+j.Release.Name, "its owner cannot be read: "+
 			err.Error(),
 			"wait")
-		j.after(countInterval)
+		j.requeueAfter(countInterval)
 		return
 	}
 	others := slices.DeleteFunc(slices.Clone(owners), func(manager string) bool {
@@ -383,10 +384,11 @@ func (o Order) Line(channel string) string {
 	return fmt.Sprintf("%s Release %d", channel, o.Released)
 }
 
-// OrderOf returns what a person has ordered for the promotion into a channel: to hold it, or to release a hold. OrderOf
-// reads the annotation v1beta2.AnnotationPromotion of the release, which has one line of text for each channel. If the
-// line of the channel cannot be read, OrderOf returns an error, and no version is promoted to the channel.
-func OrderOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, error) {
+// InstructionOf returns what a person has ordered for the promotion into a channel: to hold it, or to release a hold.
+// InstructionOf reads the annotation v1beta2.AnnotationPromotion of the release, which has one line of text for each
+// channel. If the line of the channel cannot be read, InstructionOf returns an error, and no version is promoted to the
+// channel.
+func InstructionOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, error) {
 	for line := range strings.Lines(release.Annotations[v1beta2.AnnotationPromotion]) {
 		line = strings.TrimSpace(line)
 		rest, found := strings.CutPrefix(line, channel+" ")

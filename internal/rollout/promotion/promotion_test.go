@@ -263,7 +263,7 @@ func TestMissing(t *testing.T) {
 	} {
 		in := shop()
 		c.change(&in)
-		is := Missing(in.Release, in.Policies)["stable"]
+		is := ToMissingChannels(in.Release, in.Policies)["stable"]
 		switch {
 		case is == nil && c.want == "":
 		case is == nil || c.want == "" || is.State != v1beta2.PromotionWaiting || is.Version != "2.0.0" ||

@@ -4,7 +4,7 @@
 // # Use
 //
 //	c, err := shardcache.NewCache(shardcache.CacheOptions{Base: …, NewShardCache: …, ShardedKinds: …})
-//	k, err := shard.New(shard.Options{Open: c.Open, Opened: c.Opened, Close: c.Close, …})
+//	k, err := shard.New(shard.Options{Open: c.Open, AnnounceShard: c.Opened, Close: c.Close, …})
 //	client := shardcache.NewClient(c, others, live)
 //	l, err := shardcache.NewLabeler(ctx, shardcache.LabelerOptions{Keeper: k, Cache: c, …}) // a Runnable
 //
@@ -83,7 +83,7 @@ type shardCache struct {
 	run       context.Context // its end stops the cache
 	stop      context.CancelFunc
 	ended     chan struct{}
-	announced bool // the objects were passed to handlers; set by Opened, which returns before Close is called
+	announced bool // the objects were passed to handlers; set by AnnounceShard, which returns before Close is called
 }
 
 // index is a field index of a sharded kind.
@@ -127,24 +127,24 @@ func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
 }
 
 // cachesFor returns the caches from which a read with the given context reads. If ctx is the context of a reconcile,
-// the result own is the cache of the shard of this reconcile. If ctx is not the context of a reconcile, the result own
-// is nil, and the result all contains the caches of all open shards.
-func (c *Cache) cachesFor(ctx context.Context) (own *shardCache, all []*shardCache, err error) {
+// the result ofReconcile is the cache of the shard of this reconcile. If ctx is not the context of a reconcile, the
+// result ofReconcile is nil, and the result otherwise contains the caches of all open shards.
+func (c *Cache) cachesFor(ctx context.Context) (ofReconcile *shardCache, otherwise []*shardCache, err error) {
 	n := shard.OfReconcile(ctx)
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if n < 0 {
 		for _, p := range c.shardCaches {
 			if p != nil {
-				all = append(all, p)
+				otherwise = append(otherwise, p)
 			}
 		}
-		return nil, all, nil
+		return nil, otherwise, nil
 	}
-	if own = c.shardCaches[n]; own == nil {
+	if ofReconcile = c.shardCaches[n]; ofReconcile == nil {
 		return nil, nil, shard.ErrLost
 	}
-	return own, nil, nil
+	return ofReconcile, nil, nil
 }
 
 // Get implements [client.Reader].
@@ -304,8 +304,9 @@ func (c *Cache) Open(ctx context.Context, n int) error {
 	return nil
 }
 
-// Opened passes the objects of a shard to all handlers; Options.Opened describes when Opened is called.
-func (c *Cache) Opened(n int) {
+// AnnounceShard passes the objects of a shard to all handlers; Options.AnnounceShard describes when AnnounceShard is
+// called.
+func (c *Cache) AnnounceShard(n int) {
 	c.mu.Lock()
 	p := c.shardCaches[n]
 	if p == nil {

@@ -19,7 +19,7 @@ type Client struct {
 
 // NewClient returns a Client. rest is the client for kinds that are not divided into shards. live is a client without a
 // cache.
-func NewClient(c *Cache, rest, live client.Client) *Client { return &Client{rest, c, live} }
+func NewClient(c *Cache, unsharded, live client.Client) *Client { return &Client{unsharded, c, live} }
 
 // clientFor returns the client with which an object or list is read.
 func (c *Client) clientFor(ctx context.Context, o runtime.Object) (client.Client, error) {

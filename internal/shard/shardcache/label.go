@@ -119,7 +119,7 @@ func NewLabeler(ctx context.Context, o LabelerOptions) (*Labeler, error) {
 			return nil, fmt.Errorf("watching objects of shards: %w", err)
 		}
 	}
-	o.Keeper.OnOpened(l.enqueueAll)
+	o.Keeper.OnOpened(l.enqueueUnassignedCheck)
 	return l, nil
 }
 
@@ -143,7 +143,7 @@ func (l *Labeler) Start(ctx context.Context) error {
 				if end {
 					return
 				}
-				if err := l.label(ctx, u); err != nil && ctx.Err() == nil {
+				if err := l.runTask(ctx, u); err != nil && ctx.Err() == nil {
 					l.Log.Info("the shard label of an object cannot be written; trying again", "kind", u.kind, "name",
 						u.key.Name, "error", err.Error())
 					l.queue.AddRateLimited(u)
@@ -181,9 +181,9 @@ func (l *Labeler) enqueueIfWrong(kind string, o client.Object, labelled bool) {
 	}
 }
 
-// enqueueAll makes the workers check all objects that belong to no shard, because this replica may be responsible for
-// some of them now.
-func (l *Labeler) enqueueAll(int) { l.queue.Add(labelTask{}) }
+// enqueueUnassignedCheck makes the workers check all objects that belong to no shard, because this replica may be
+// responsible for some of them now.
+func (l *Labeler) enqueueUnassignedCheck(int) { l.queue.Add(labelTask{}) }
 
 // unassigned returns the objects of a kind that belong to no shard. If kyma is not empty, unassigned returns only the
 // objects of that Kyma.
@@ -214,9 +214,9 @@ func (l *Labeler) enqueueUnassigned(ctx context.Context) error {
 	return nil
 }
 
-// label writes the shard label of an object, if this replica is responsible for the object. The Manifests of a Kyma are
-// labelled before the Kyma.
-func (l *Labeler) label(ctx context.Context, u labelTask) error {
+// runTask writes the shard label of an object, if this replica is responsible for the object. The Manifests of a Kyma
+// are labelled before the Kyma.
+func (l *Labeler) runTask(ctx context.Context, u labelTask) error {
 	switch {
 	case u.kind == "":
 		return l.enqueueUnassigned(ctx)

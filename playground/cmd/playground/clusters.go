@@ -139,7 +139,7 @@ func (v *clusters) run(ctx context.Context, out io.Writer) (err error) {
 		if err := os.WriteFile(path, c.Kubeconfig(), 0o600); err != nil {
 			return fmt.Errorf("writing the kubeconfig: %w", err)
 		}
-		if _, err := fmt.Fprintf(out, "%-20s %s  %s  %.1fs\n", name, c.Address(), c.Version(),
+		if _, err := fmt.Fprintf(out, "%-20s %s  %s  %.1fs\n", name, c.ServerURL(), c.Version(),
 			time.Since(begin).Seconds()); err != nil {
 			return fmt.Errorf("writing output: %w", err)
 		}

@@ -92,13 +92,13 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 		}
 		return err
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
+	defer func() { err = errors.Join(err, l.CloseAndRemoveDir()) }()
 	stop, err := serveControl(v.Dir, l.Clusters)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	dashboard, stopDashboard, err := v.serveDashboard(ctx, l.Kubeconfig(landscape.ControlPlane))
+	dashboard, stopDashboard, err := v.serveDashboard(ctx, l.KubeconfigPath(landscape.ControlPlane))
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	limit, cancel := context.WithTimeoutCause(ctx, readyTimeout,
 		fmt.Errorf("not all modules are Ready after %s", readyTimeout))
 	defer cancel()
-	err = l.Follow(limit, out, allReady)
+	err = l.FollowAndKeepManager(limit, out, allReady)
 	if ctx.Err() != nil {
 		return nil // asked to end
 	}
@@ -124,7 +124,7 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 		fmt.Fprintf(out, "\n%v\n", err)
 	}
 	fmt.Fprint(out, v.whatNext(l))
-	if err := l.Follow(ctx, out, func([]landscape.Row) bool { return false }); ctx.Err() == nil {
+	if err := l.FollowAndKeepManager(ctx, out, func([]landscape.Row) bool { return false }); ctx.Err() == nil {
 		return err
 	}
 	fmt.Fprintln(out, "\nstopping and removing everything")
@@ -174,7 +174,7 @@ func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 			return err
 		}
 	}
-	if err := l.Assign(ctx, sample.Module, sample.Component, sampleChannels()); err != nil {
+	if err := l.SetChannels(ctx, sample.Module, sample.Component, sampleChannels()); err != nil {
 		return err
 	}
 	names := v.Runtimes
@@ -187,13 +187,13 @@ func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 		}
 	}
 	for _, name := range names {
-		cluster, key := l.RequestKey(name)
+		cluster, key := l.DesiredKymaKey(name)
 		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
 			func(ctx context.Context) (bool, error) {
 				return l.Clients[cluster].Get(ctx, key, &v1beta2.Kyma{}) == nil, nil
 			})
 		if err != nil {
-			return fmt.Errorf("waiting for the Kyma to appear in %s: %w", name, v.addKymaState(ctx, l, name, err))
+			return fmt.Errorf("waiting for the Kyma to appear in %s: %w", name, v.wrapWithKymaState(ctx, l, name, err))
 		}
 		if err := l.Edit(ctx, name,
 			func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: sample.Module}} }); err != nil {
@@ -210,8 +210,8 @@ func sampleChannels() map[string]string {
 	return map[string]string{v1beta2.DefaultChannel: all[0].Version, "fast": all[len(all)-1].Version}
 }
 
-// addKymaState adds the state of the Kyma of a runtime to an error.
-func (v *up) addKymaState(ctx context.Context, l *landscape.Landscape, name string, err error) error {
+// wrapWithKymaState adds the state of the Kyma of a runtime to an error.
+func (v *up) wrapWithKymaState(ctx context.Context, l *landscape.Landscape, name string, err error) error {
 	k := &v1beta2.Kyma{}
 	if l.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKey{Namespace: l.Namespace(), Name: name}, k) == nil {
 		err = fmt.Errorf("%w; its state is %q: %s", err, k.Status.State, k.Status.LastOperation.Operation)
@@ -231,9 +231,9 @@ func allReady(rows []landscape.Row) bool {
 // whatNext returns a text with commands to try next. The user can copy and run each command as it is printed.
 func (v *up) whatNext(l *landscape.Landscape) string {
 	kubectl, klm := v.programPath("kubectl"), v.programPath("klm")
-	admin, runtime := l.Kubeconfig(landscape.ControlPlane), l.Kubeconfig(landscape.ControlPlane)
+	admin, runtime := l.KubeconfigPath(landscape.ControlPlane), l.KubeconfigPath(landscape.ControlPlane)
 	if !v.InCluster {
-		runtime = l.Kubeconfig(v.Runtimes[0])
+		runtime = l.KubeconfigPath(v.Runtimes[0])
 	}
 	return fmt.Sprintf(`
 All is Ready. What to try next, in another terminal, from this folder:

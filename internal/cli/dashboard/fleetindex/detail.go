@@ -64,7 +64,7 @@ type Detail struct {
 // server. While the Manifests of the runtime can be watched, Detail reads the data once after each change of the Kyma
 // or of a Manifest. Data that is older than detailAge is read again. Concurrent viewers share one read.
 func (x *Index) Detail(ctx context.Context, name string, read func(context.Context) (any, error)) (*Detail, error) {
-	v := x.view(name)
+	v := x.markViewed(name)
 	timer := time.NewTimer(openTimeout)
 	defer timer.Stop()
 	select {
@@ -94,24 +94,24 @@ func (x *Index) Detail(ctx context.Context, name string, read func(context.Conte
 	return d, d.err
 }
 
-// view returns the runtime with a name, and requests that its Manifests are watched.
-func (x *Index) view(name string) *viewed {
+// markViewed returns the runtime with a name, and requests that its Manifests are watched.
+func (x *Index) markViewed(name string) *viewed {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	v := x.viewed[name]
 	if v == nil {
 		v = &viewed{name: name, ready: make(chan struct{})}
 		if len(x.viewed) >= maxViewed {
-			x.dropOldest()
+			x.dropLeastRecentlyViewedLocked()
 		}
 		x.viewed[name] = v
 		select {
 		case x.follows <- v:
 			if !x.isFollowing { // there is nothing to wait for
-				v.open()
+				v.markReady()
 			}
 		default: // many were requested while there was no connection
-			v.open()
+			v.markReady()
 		}
 	}
 	v.used = x.now()
@@ -121,8 +121,8 @@ func (x *Index) view(name string) *viewed {
 	return v
 }
 
-// dropOldest drops the runtime that was viewed least recently. The caller holds the lock.
-func (x *Index) dropOldest() {
+// dropLeastRecentlyViewedLocked drops the runtime that was viewed least recently. The caller holds the lock.
+func (x *Index) dropLeastRecentlyViewedLocked() {
 	var oldest *viewed
 	for _, v := range x.viewed {
 		if oldest == nil || v.used.Before(oldest.used) {
@@ -135,30 +135,30 @@ func (x *Index) dropOldest() {
 	}
 }
 
-// open closes the channel ready, so that the first viewers of the runtime stop waiting for the watch.
-func (v *viewed) open() { v.once.Do(func() { close(v.ready) }) }
+// markReady closes the channel ready, so that the first viewers of the runtime stop waiting for the watch.
+func (v *viewed) markReady() { v.once.Do(func() { close(v.ready) }) }
 
 // lookUp returns the data that was read about a runtime, or nil if the data is not up to date. The second result,
 // state, identifies the present versions of the Kyma and of its Manifests.
-func (x *Index) lookUp(v *viewed) (d *Detail, state string) {
+func (x *Index) lookUp(v *viewed) (d *Detail, versionKey string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	version := ""
 	if m := x.runtimes.all[v.name]; m != nil {
 		version = m.Metadata.ResourceVersion
 	}
-	state = fmt.Sprint(version, " ", v.changes)
+	versionKey = fmt.Sprint(version, " ", v.changes)
 	age := time.Duration(unwatchedAge)
-	if d = v.read; d == nil || d.of != state {
-		return nil, state
+	if d = v.read; d == nil || d.of != versionKey {
+		return nil, versionKey
 	}
 	if isWatched := v.isWatched || x.now().Sub(v.closed) < unwatchedAge; isWatched && d.err == nil {
 		age = detailAge
 	}
 	if x.now().Sub(d.At) >= age {
-		return nil, state
+		return nil, versionKey
 	}
-	return d, state
+	return d, versionKey
 }
 
 // followViewed watches the Manifests of the runtimes whose pages are viewed.
@@ -199,7 +199,7 @@ func (x *Index) followRuntime(ctx context.Context, c *connection.Cluster, v *vie
 	defer locked(func() {
 		v.idle.Stop()
 		v.isWatched = false
-		v.open()
+		v.markReady()
 		if x.viewed[v.name] == v {
 			delete(x.viewed, v.name)
 		}
@@ -227,11 +227,11 @@ func (x *Index) followRuntime(ctx context.Context, c *connection.Cluster, v *vie
 				v.isListed = true
 			})
 		},
-		Opened: func() { locked(func() { v.isWatched = true; v.open() }) },
+		Opened: func() { locked(func() { v.isWatched = true; v.markReady() }) },
 		Closed: func() { locked(func() { v.isWatched, v.closed = false, x.now() }) },
 		Event:  func(watch.Event[metav1.PartialObjectMetadata]) { locked(changed) },
 		Failed: func(err error, _ time.Time) error {
-			locked(func() { v.isWatched = false; v.open() })
+			locked(func() { v.isWatched = false; v.markReady() })
 			if err = c.Explain(err, "watching the Manifests of "+v.name); console.ExitCode(err) ==
 				console.ExitForbidden {
 				return err

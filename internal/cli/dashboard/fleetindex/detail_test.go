@@ -54,7 +54,7 @@ func withManifest(t *testing.T) *fixture.Server {
 	t.Helper()
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace = v1beta2.ControlPlaneNamespace
-	kyma := fixture.Facts()["healthy"].Kyma
+	kyma := fixture.FactsBySituation()["healthy"].Kyma
 	kyma.Status.Modules[0].Manifest = &v1beta2.ObjectReference{Metadata: v1beta2.ObjectReferenceMeta{
 		Name: manifest.Name, Namespace: manifest.Namespace}}
 	return fixture.NewServer(t, kyma, &manifest)
@@ -209,14 +209,14 @@ func TestSignatures(t *testing.T) {
 		!strings.Contains(is.Message, "release") {
 		t.Errorf("the finding is %+v", is)
 	}
-	if left := s.unverified(x.now()); len(left) > 0 || reads.Load() != 1 {
+	if left := s.versionsWithSignatureDue(x.now()); len(left) > 0 || reads.Load() != 1 {
 		t.Errorf("%v would be read again after %d reads", left, reads.Load())
 	}
-	if left := s.unverified(x.now().Add(signatureAge)); left[sample] != "runtime-a" {
+	if left := s.versionsWithSignatureDue(x.now().Add(signatureAge)); left[sample] != "runtime-a" {
 		t.Errorf("after %s, %v would be read again", signatureAge, left)
 	}
-	x.LoadSignatures(map[Version]Signature{{"sample", "0.9.0"}: {Runtime: "runtime-b"}})
-	x.LoadSignatures(nil)
+	x.AddSignatures(map[Version]Signature{{"sample", "0.9.0"}: {Runtime: "runtime-b"}})
+	x.AddSignatures(nil)
 	x.Publish()
 	if n := len(x.Snapshot().Signatures); n != 1 {
 		t.Errorf("%d findings, want one", n)
@@ -237,7 +237,7 @@ func TestUnverified(t *testing.T) {
 		x.Put(m)
 	}
 	x.Publish()
-	all := x.Snapshot().unverified(x.now())
+	all := x.Snapshot().versionsWithSignatureDue(x.now())
 	if len(all) != maxSignatures || all[Version{"a", "1.0.0"}] != "r-004" || all[Version{"c", ""}] != "" {
 		t.Errorf("%d versions: %v", len(all), all)
 	}
@@ -255,7 +255,7 @@ func TestMandatorySignature(t *testing.T) {
 	release.Status.Channels = []v1beta2.ChannelStatus{{Channel: v1beta2.MandatoryChannel, Version: "1.0.0"}}
 	objects := []client.Object{release}
 	for runtime, version := range map[string]string{"runtime-a": "1.0.0", "runtime-b": "2.0.0"} {
-		kyma := fixture.Facts()["healthy"].Kyma
+		kyma := fixture.FactsBySituation()["healthy"].Kyma
 		kyma.Name = runtime
 		m := fixture.Manifest(version, version)
 		m.Namespace, m.Name = v1beta2.ControlPlaneNamespace, v1beta2.ManifestName(runtime, component, "guard")
@@ -284,7 +284,7 @@ func TestMandatorySignature(t *testing.T) {
 		Catalog: connection.NewCatalog([]v1beta2.ModuleReleaseMeta{*release}, nil)}
 	seen := map[string]bool{}
 	for round := range 2 {
-		wanted := s.unverified(fixture.Noon.Add(time.Duration(round) * signatureInterval))
+		wanted := s.versionsWithSignatureDue(fixture.Noon.Add(time.Duration(round) * signatureInterval))
 		seen[wanted[Version{"guard", "2.0.0"}]] = true
 		if wanted[Version{"guard", "1.0.0"}] == "" {
 			t.Errorf("the proven version is not read: %v", wanted)

@@ -26,12 +26,12 @@ type Filter struct {
 
 // FilterOf returns the filter in a URL. The slice allowed lists the query parameters that the URL may have in addition
 // to filters.
-func FilterOf(q url.Values, allowed ...string) (*Filter, error) {
+func FilterOf(q url.Values, otherParams ...string) (*Filter, error) {
 	f := &Filter{Values: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(q)) {
 		value := strings.TrimSpace(q.Get(name))
 		switch {
-		case slices.Contains(allowed, name):
+		case slices.Contains(otherParams, name):
 		case name == ParamName, slices.Contains(fleetlist.Filters, name):
 			if value != "" {
 				f.Values[name] = value

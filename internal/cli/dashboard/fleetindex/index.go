@@ -243,7 +243,7 @@ func (x *Index) change(ch fleetlist.Change) {
 		return
 	case ch.Listed:
 		x.resized = r.end() > 0 || x.resized
-		x.recovered()
+		x.clearProblemLocked()
 	case ch.Deleted:
 		delete(r.all, ch.Member.Metadata.Name)
 		x.resized = true
@@ -311,8 +311,8 @@ func intern(m *fleetlist.Member) *fleetlist.Member {
 	return &is
 }
 
-// publish makes snapshots until ctx ends, each with all changes since the previous snapshot.
-func (x *Index) publish(ctx context.Context) {
+// runPublisher makes snapshots until ctx ends, each with all changes since the previous snapshot.
+func (x *Index) runPublisher(ctx context.Context) {
 	last := time.Time{}
 	for {
 		select {
@@ -357,7 +357,7 @@ func (x *Index) Publish() {
 		s.Of[topic] = s.Revision
 	}
 	if x.dirty[Runtimes] {
-		x.publishMembers(s, before)
+		x.setMembers(s, before)
 	} else {
 		s.count.Do(func() { s.tally = *before.Tally() })
 	}
@@ -383,9 +383,9 @@ func (x *Index) Publish() {
 	x.changed = make(chan struct{})
 }
 
-// publishMembers sets the members of a snapshot. If no runtime was added or removed, the order of the members does not
+// setMembers sets the members of a snapshot. If no runtime was added or removed, the order of the members does not
 // change.
-func (x *Index) publishMembers(s, before *Snapshot) {
+func (x *Index) setMembers(s, before *Snapshot) {
 	if !x.resized {
 		s.Members = slices.Clone(before.Members)
 		for name := range x.names {

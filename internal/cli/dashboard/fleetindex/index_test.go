@@ -119,7 +119,7 @@ func TestPublish(t *testing.T) {
 			t.Errorf("after the interval, the revision is %d", r)
 		}
 		x.mu.Lock()
-		x.recovered()
+		x.clearProblemLocked()
 		x.mu.Unlock()
 		if revisionAfter(2 * publishInterval); x.Snapshot().Problem != nil {
 			t.Errorf("the problem stays: %v", x.Snapshot().Problem)
@@ -146,18 +146,18 @@ func TestMaintenance(t *testing.T) {
 	if is := x.Snapshot().Maintenance; is.Policy != nil || is.Unknown == "" {
 		t.Errorf("before the policy was read: %+v", is)
 	}
-	x.LoadMaintenance(read())
+	x.SetMaintenance(read())
 	x.Publish()
 	s := x.Snapshot()
 	if s.Maintenance.Policy == nil || s.Of[Catalog] != s.Revision {
 		t.Errorf("the policy was read: %+v, %v", s.Maintenance, s.Of)
 	}
-	x.LoadMaintenance(read())
+	x.SetMaintenance(read())
 	x.Publish()
 	if is := x.Snapshot().Revision; is != s.Revision {
 		t.Errorf("the same policy made snapshot %d after %d", is, s.Revision)
 	}
-	x.LoadMaintenance(Maintenance{Unknown: "the ConfigMap may not be read"})
+	x.SetMaintenance(Maintenance{Unknown: "the ConfigMap may not be read"})
 	x.Publish()
 	if is := x.Snapshot(); is.Maintenance.Policy != nil || is.Revision == s.Revision {
 		t.Errorf("the policy cannot be read any more: %+v", is.Maintenance)

@@ -30,7 +30,7 @@ func (x *Index) followMaintenance(ctx context.Context, c *connection.Cluster) er
 			is.Unknown = err.Error()
 		}
 		if ctx.Err() == nil {
-			x.LoadMaintenance(is)
+			x.SetMaintenance(is)
 		}
 		if err := console.Sleep(ctx, maintenanceInterval); err != nil {
 			return err
@@ -38,8 +38,8 @@ func (x *Index) followMaintenance(ctx context.Context, c *connection.Cluster) er
 	}
 }
 
-// LoadMaintenance replaces the maintenance policy.
-func (x *Index) LoadMaintenance(is Maintenance) {
+// SetMaintenance replaces the maintenance policy.
+func (x *Index) SetMaintenance(is Maintenance) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !reflect.DeepEqual(is, x.maintenance) {

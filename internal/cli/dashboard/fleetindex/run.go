@@ -33,12 +33,12 @@ func (x *Index) Run(ctx context.Context, connect func(context.Context) (*connect
 	publishing := make(chan struct{})
 	go func() {
 		defer close(publishing)
-		x.publish(ctx)
+		x.runPublisher(ctx)
 	}()
 	for ctx.Err() == nil {
 		c, err := connect(ctx)
 		if err != nil {
-			x.fail(err)
+			x.recordProblem(err)
 		} else {
 			x.follow(ctx, c)
 		}
@@ -59,14 +59,14 @@ func (x *Index) follow(ctx context.Context, c *connection.Cluster) {
 	var all errgroup.Group
 	all.Go(func() error {
 		return fleetlist.Follow(ctx, c, fleetlist.Follower{Changed: x.change, Failed: func(err error) {
-			x.fail(err)
+			x.recordProblem(err)
 			if console.ExitCode(err) == console.ExitForbidden {
 				stop()
 			}
 		}, Opened: func() {
 			x.mu.Lock()
 			defer x.mu.Unlock()
-			x.recovered()
+			x.clearProblemLocked()
 		}})
 	})
 	all.Go(func() error { return followKind(ctx, x, c, "modulereleasemetas", &x.releases, Catalog) })
@@ -80,8 +80,8 @@ func (x *Index) follow(ctx context.Context, c *connection.Cluster) {
 	_ = all.Wait() // each ends with ctx
 }
 
-// fail records why the index is not up to date.
-func (x *Index) fail(err error) {
+// recordProblem records why the index is not up to date.
+func (x *Index) recordProblem(err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.problem == nil {
@@ -93,8 +93,8 @@ func (x *Index) fail(err error) {
 	x.touch(Manager)
 }
 
-// recovered records that the index is up to date again. The caller holds the lock.
-func (x *Index) recovered() {
+// clearProblemLocked records that the index is up to date again. The caller holds the lock.
+func (x *Index) clearProblemLocked() {
 	if x.problem != nil {
 		x.problem, x.since = nil, time.Time{}
 		x.touch(Manager)
@@ -178,9 +178,10 @@ func (x *Index) followManager(ctx context.Context, c *connection.Cluster) error 
 	}
 }
 
-// Load replaces the catalog, the rollouts and the data about the running managers, for tests and examples without a
-// cluster.
-func (x *Index) Load(s *connection.Catalog, manager *liveness.Observation, cluster *connection.Cluster) {
+// SetCatalogAndManager replaces the catalog, the rollouts and the data about the running managers, for tests and
+// examples without a cluster.
+func (x *Index) SetCatalogAndManager(s *connection.Catalog, manager *liveness.Observation,
+	cluster *connection.Cluster) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.releases = collection[v1beta2.ModuleReleaseMeta]{all: s.Releases, listed: true}

@@ -51,7 +51,7 @@ func (x *Index) followSignatures(ctx context.Context, c *connection.Cluster) err
 			delay = time.Second
 		}
 		found := map[Version]Signature{}
-		for v, runtime := range s.unverified(x.now()) {
+		for v, runtime := range s.versionsWithSignatureDue(x.now()) {
 			is, known, err := readSignature(ctx, c, s.Catalog.Releases[v.Module], v, runtime)
 			if console.ExitCode(c.Explain(err, "reading the signatures of "+v.Module)) == console.ExitForbidden {
 				delay = signatureAge // the user may not read Manifests
@@ -63,7 +63,7 @@ func (x *Index) followSignatures(ctx context.Context, c *connection.Cluster) err
 			}
 		}
 		if len(found) > 0 {
-			x.LoadSignatures(found)
+			x.AddSignatures(found)
 		}
 		if err := console.Sleep(ctx, delay); err != nil {
 			return err
@@ -72,11 +72,11 @@ func (x *Index) followSignatures(ctx context.Context, c *connection.Cluster) err
 	return nil
 }
 
-// unverified returns at most maxSignatures versions whose signatures were not read within signatureAge. unverified maps
-// each version to the name of a runtime with this version, if possible one in which the module is Ready. For a version
-// of a mandatory module, unverified chooses an arbitrary runtime, because the index does not contain the mandatory
-// modules of runtimes.
-func (s *Snapshot) unverified(now time.Time) map[Version]string {
+// versionsWithSignatureDue returns at most maxSignatures versions whose signatures were not read within signatureAge.
+// versionsWithSignatureDue maps each version to the name of a runtime with this version, if possible one in which the
+// module is Ready. For a version of a mandatory module, versionsWithSignatureDue chooses an arbitrary runtime, because
+// the index does not contain the mandatory modules of runtimes.
+func (s *Snapshot) versionsWithSignatureDue(now time.Time) map[Version]string {
 	all, isReady := map[Version]string{}, map[Version]bool{}
 	for _, m := range s.Members {
 		for i := range m.Status.Modules {
@@ -163,8 +163,8 @@ func readSignature(ctx context.Context, c *connection.Cluster, release *v1beta2.
 	return is, hasVersion || !isMandatory, nil
 }
 
-// LoadSignatures adds findings. Findings about versions that no runtime has are dropped.
-func (x *Index) LoadSignatures(found map[Version]Signature) {
+// AddSignatures adds findings. Findings about versions that no runtime has are dropped.
+func (x *Index) AddSignatures(found map[Version]Signature) {
 	s := x.Snapshot()
 	used := s.mandatory()
 	for _, n := range s.Tally().Versions {

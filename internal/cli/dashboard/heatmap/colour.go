@@ -43,7 +43,7 @@ func (v *View) colourBy(key string) ([]Class, func(*fleetlist.Member) byte) {
 	case byVersion:
 		return v.versionClasses()
 	case "age":
-		return ageClasses, v.ageClass
+		return ageClasses, v.heartbeatAgeClass
 	case byProgress:
 		return v.progressClasses()
 	}
@@ -116,8 +116,8 @@ var ageClasses = []Class{heardNow: {"agent connected", "square", "ready"},
 	heardByPolling: {"polled, without an agent", "outline", "unmanaged"},
 	heardNever:     {"never heard", "dot", "new"}}
 
-// ageClass returns the class of the time since the last heartbeat of a runtime.
-func (v *View) ageClass(m *fleetlist.Member) byte {
+// heartbeatAgeClass returns the class of the time since the last heartbeat of a runtime.
+func (v *View) heartbeatAgeClass(m *fleetlist.Member) byte {
 	agent := m.Status.Agent
 	switch {
 	case agent == nil:
@@ -151,7 +151,7 @@ type movement struct {
 // rollout is in progress.
 type rollouts map[string]movement
 
-func rolloutsOf(c *connection.Catalog, module string) rollouts {
+func lastRolloutsOf(c *connection.Catalog, module string) rollouts {
 	last := map[string]*v1beta2.ModuleRollout{}
 	for _, o := range c.Rollouts {
 		if o.Spec.Module != module {

@@ -94,7 +94,7 @@ func (v *View) stageOf(m *fleetlist.Member) group {
 }
 
 // groups returns all groups in their order, and the number of the group of each runtime.
-func (v *View) groups() (all []group, of []uint16) {
+func (v *View) groups() (all []group, groupIndexes []uint16) {
 	known := map[group]bool{}
 	for _, m := range v.fleet.Members {
 		if g := v.group(m); !known[g] {
@@ -111,13 +111,13 @@ func (v *View) groups() (all []group, of []uint16) {
 	for i, g := range all {
 		number[g] = uint16(i)
 	}
-	of = make([]uint16, len(v.fleet.Members))
+	groupIndexes = make([]uint16, len(v.fleet.Members))
 	for i, m := range v.fleet.Members {
 		n, is := number[v.group(m)]
 		if !is {
 			n = uint16(len(all) - 1) //nolint:gosec // at most maxGroups
 		}
-		of[i] = n
+		groupIndexes[i] = n
 	}
-	return all, of
+	return all, groupIndexes
 }

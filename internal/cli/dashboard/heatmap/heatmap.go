@@ -85,7 +85,7 @@ func New(fleet *fleetindex.Snapshot, c Choice, now time.Time) (v *View, note str
 	if v.Colour, err = choose("coloured", Colourings, c.Colour); err != nil {
 		return nil, "", err
 	}
-	v.rollouts = rolloutsOf(fleet.Catalog, c.Module)
+	v.rollouts = lastRolloutsOf(fleet.Catalog, c.Module)
 	var notes []string
 	if problem := v.missing(v.Group); problem != "" {
 		v.Group, notes = Groupings[0].Key, append(notes, problem)
@@ -169,9 +169,9 @@ func flagsOf(m *fleetlist.Member) (flags byte) {
 
 // Encode returns the data of the heat map. The data begins with a line that has the revision and the numbers of
 // runtimes, groups and classes. Then there is a line for each class, each group and each runtime. The data ends with
-// three bytes for each runtime: its cell and the number of its group. The function "accepts" is the filter; nil accepts
+// three bytes for each runtime: its cell and the number of its group. The function "isMatch" is the filter; nil accepts
 // all runtimes.
-func (v *View) Encode(accepts func(*fleetlist.Member) bool) []byte {
+func (v *View) Encode(isMatch func(*fleetlist.Member) bool) []byte {
 	groups, of := v.groups()
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%d %d %d %d\n", v.fleet.Revision, len(v.fleet.Members), len(groups), len(v.Classes))
@@ -187,7 +187,7 @@ func (v *View) Encode(accepts func(*fleetlist.Member) bool) []byte {
 	}
 	for i, m := range v.fleet.Members {
 		c := v.cell(m)
-		if accepts != nil && !accepts(m) {
+		if isMatch != nil && !isMatch(m) {
 			c |= bitFiltered
 		}
 		out.WriteByte(c)

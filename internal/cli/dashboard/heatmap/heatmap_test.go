@@ -48,7 +48,7 @@ func fleet(t *testing.T) *fleetindex.Snapshot {
 	c := connection.NewCatalog(nil, nil)
 	c.Rollouts = map[string]*v1beta2.ModuleRollout{rollout.Name: rollout, former.Name: former}
 	x := fleetindex.New()
-	x.Load(c, nil, fixture.ControlPlane)
+	x.SetCatalogAndManager(c, nil, fixture.ControlPlane)
 	heard := &fleetlist.MemberAgent{Heard: true}
 	x.Put(runtime("a", "eu", "2.0.0", v1beta2.StateReady, heard),
 		runtime("b", "eu", "2.0.0", v1beta2.StateError, silentFor(time.Minute)),

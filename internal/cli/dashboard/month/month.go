@@ -46,29 +46,29 @@ type View struct {
 
 // ViewOf returns the view of a calendar.
 func ViewOf(c *calendar.Calendar, now time.Time) View {
-	v := View{Calendar: c, Title: c.Begins.Format("January 2006"), Label: labelOf(c),
-		Sums: fleetcalendar.Sums(c, sheet.Number), Picture: pictureOf(c, now)}
+	v := View{Calendar: c, Title: c.Begins.Format("January 2006"), Label: altTextOf(c),
+		Sums: fleetcalendar.SummaryText(c, sheet.Number), Picture: pictureOf(c, now)}
 	v.addDays()
 	v.addFreezes()
-	v.addStages()
-	v.addWindows()
+	v.addStagesAndDeferrals()
+	v.addWindowsAndUnresolved()
 	return v
 }
 
-// dash returns the text, or the dash "–" if the text is empty.
-func dash(text string) string {
+// orDash returns the text, or the dash "–" if the text is empty.
+func orDash(text string) string {
 	if text == "" {
 		return "–"
 	}
 	return text
 }
 
-// at formats a time as a text without line breaks, or as – if the time is zero.
-func (v *View) at(t time.Time) string {
+// formatTime formats a time as a text without line breaks, or as – if the time is zero.
+func (v *View) formatTime(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	return strings.ReplaceAll(fleetcalendar.At(v.Month, t), " ", "\u00a0")
+	return strings.ReplaceAll(fleetcalendar.FormatTime(v.Month, t), " ", "\u00a0")
 }
 
 // addDays adds a table of days with the numbers that the picture shows.
@@ -82,7 +82,7 @@ func (v *View) addDays() {
 		}
 		v.Days.Rows = append(v.Days.Rows, []cell{{Text: d.Begins.Format("Mon 2 Jan")},
 			{Text: fleetcalendar.SpansOf(d, sheet.Number)}, {Text: sheet.Number(most), IsNumber: true},
-			{Text: dash(strings.Join(d.Freezes, ", "))}})
+			{Text: orDash(strings.Join(d.Freezes, ", "))}})
 	}
 }
 
@@ -92,23 +92,23 @@ func (v *View) addFreezes() {
 		Empty: "No RolloutPolicy has a freeze in this month."}
 	for i := range v.Calendar.Freezes {
 		f := &v.Calendar.Freezes[i]
-		v.Freezes.Rows = append(v.Freezes.Rows, []cell{{Text: f.Name}, {Text: f.Policy}, {Text: v.at(f.From)},
-			{Text: v.at(f.To)}, {Text: f.State}, {Text: dash(fleetcalendar.ExceptionsOf(f))},
-			{Text: dash(strings.Join(f.Stops, ", "))}, {Text: dash(strings.Join(f.Spares, ", "))}})
+		v.Freezes.Rows = append(v.Freezes.Rows, []cell{{Text: f.Name}, {Text: f.Policy}, {Text: v.formatTime(f.From)},
+			{Text: v.formatTime(f.To)}, {Text: f.State}, {Text: orDash(fleetcalendar.ExceptionsOf(f))},
+			{Text: orDash(strings.Join(f.Stops, ", "))}, {Text: orDash(strings.Join(f.Spares, ", "))}})
 	}
 }
 
-func (v *View) addStages() {
+func (v *View) addStagesAndDeferrals() {
 	v.Stages = sheet.Table{Caption: "Planned", Columns: []column{{Title: "Rollout"}, {Title: "Versions"},
 		{Title: "Stage"}, {Title: "State"}, {Title: "Runtimes"}, {Title: "Begins"}, {Title: "Ends"},
 		{Title: "Held by"}},
 		Empty: "No rollout begins, goes on or ends in this month, as far as is known."}
 	for i := range v.Calendar.Stages {
 		s := &v.Calendar.Stages[i]
-		begins, ends := fleetcalendar.TimesOf(s, v.at)
+		begins, ends := fleetcalendar.TimesOf(s, v.formatTime)
 		v.HasForecast = v.HasForecast || strings.Contains(begins+ends, "~")
 		v.Stages.Rows = append(v.Stages.Rows, []cell{{Text: s.Rollout, Path: "/rollouts/" + s.Rollout},
-			{Text: dash(s.From) + " → " + s.To}, {Text: dash(s.Stage)}, {Text: s.State, State: s.State},
+			{Text: orDash(s.From) + " → " + s.To}, {Text: orDash(s.Stage)}, {Text: s.State, State: s.State},
 			{Text: fleetcalendar.CountsOf(s)}, {Text: begins}, {Text: ends}, {Text: s.Why, Wide: true}})
 	}
 	if v.MoreStages > 0 {
@@ -117,7 +117,7 @@ func (v *View) addStages() {
 	v.Deferrals = sheet.Table{Caption: "Deferrals that end", Columns: []column{{Title: "Until"}, {Title: "Rollout"},
 		{Title: "Version"}, {Title: "Runtimes", IsNumber: true}, {Title: "Some of them"}}}
 	for _, d := range v.Calendar.Deferrals {
-		v.Deferrals.Rows = append(v.Deferrals.Rows, []cell{{Text: v.at(d.Until)}, {Text: d.Rollout,
+		v.Deferrals.Rows = append(v.Deferrals.Rows, []cell{{Text: v.formatTime(d.Until)}, {Text: d.Rollout,
 			Path: "/rollouts/" + d.Rollout}, {Text: d.To}, {Text: sheet.Number(d.Runtimes), IsNumber: true},
 			{Text: strings.Join(d.Names, ", "), Wide: true}})
 	}
@@ -126,15 +126,16 @@ func (v *View) addStages() {
 	}
 }
 
-// addWindows adds the groups of runtimes that have the same maintenance windows, and the group of runtimes without a
-// window.
-func (v *View) addWindows() {
+// addWindowsAndUnresolved adds the groups of runtimes that have the same maintenance windows, and the group of runtimes
+// without a window.
+func (v *View) addWindowsAndUnresolved() {
 	v.Windows = sheet.Table{Caption: "Windows by rule of the maintenance policy", Columns: []column{{Title: "Rule"},
 		{Title: "Runtimes", IsNumber: true}, {Title: "First window"}, {Title: "Hours", IsNumber: true},
 		{Title: "Some of them"}}}
 	for _, w := range v.Calendar.Windows {
 		v.Windows.Rows = append(v.Windows.Rows, []cell{{Text: w.Rule}, {Text: sheet.Number(w.Runtimes), IsNumber: true},
-			{Text: v.at(w.Begins) + " – " + v.at(w.Ends)}, {Text: sheet.Number(w.Hours), IsNumber: true},
+			{Text: v.formatTime(w.Begins) + " – " + v.formatTime(w.Ends)}, {Text: sheet.Number(w.Hours),
+				IsNumber: true},
 			{Text: strings.Join(w.Names, ", "), Wide: true}})
 	}
 	v.Unresolved = sheet.Table{Caption: "Without a window", Columns: []column{{Title: "Runtimes"}, {Title: "Why"},

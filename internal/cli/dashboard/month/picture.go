@@ -79,7 +79,7 @@ func pictureOf(c *calendar.Calendar, now time.Time) Picture {
 			if !f.From.Before(d.Ends) || !f.To.After(d.Begins) {
 				continue
 			}
-			from, to := place(d, f.From), place(d, f.To)
+			from, to := xOf(d, f.From), xOf(d, f.To)
 			day.Frozen = append(day.Frozen, PictureCell{X: from, Width: max(to-from, 2),
 				Title: fmt.Sprintf("%s, freeze %s of %s", day.Text, f.Name, f.Policy)})
 		}
@@ -88,7 +88,7 @@ func pictureOf(c *calendar.Calendar, now time.Time) Picture {
 			if s.Begins.Before(d.Begins) || !s.Begins.Before(d.Ends) {
 				continue
 			}
-			x, what := place(d, s.Begins), "begins"
+			x, what := xOf(d, s.Begins), "begins"
 			if s.IsExpected {
 				what = "is expected to begin"
 			}
@@ -97,16 +97,16 @@ func pictureOf(c *calendar.Calendar, now time.Time) Picture {
 			}
 			points := fmt.Sprintf("%d,%d %d,%d %d,%d", x, y, x+9, y+cellLine/2, x, y+cellLine)
 			day.Begins = append(day.Begins, Mark{points,
-				fmt.Sprintf("%s: %s at %s", s.Rollout, what, fleetcalendar.At(c.Month, s.Begins))})
+				fmt.Sprintf("%s: %s at %s", s.Rollout, what, fleetcalendar.FormatTime(c.Month, s.Begins))})
 		}
 		p.Days = append(p.Days, day)
 	}
 	return p
 }
 
-// place returns the horizontal place of a time on a day, by the local time of day. A time before the day is placed at
-// the beginning of the day, and a time after the day at its end.
-func place(d *calendar.Day, t time.Time) int {
+// xOf returns the horizontal place of a time on a day, by the local time of day. A time before the day is placed at the
+// beginning of the day, and a time after the day at its end.
+func xOf(d *calendar.Day, t time.Time) int {
 	switch {
 	case !t.After(d.Begins):
 		return left
@@ -117,8 +117,8 @@ func place(d *calendar.Day, t time.Time) int {
 	return left + (local.Hour()*60+local.Minute())*hourWidth/60
 }
 
-// labelOf returns a description of the picture for people who cannot see it.
-func labelOf(c *calendar.Calendar) string {
+// altTextOf returns a description of the picture for people who cannot see it.
+func altTextOf(c *calendar.Calendar) string {
 	var busiest []string
 	for i := range c.Days {
 		if h := c.Days[i].Most(); h != nil && h.Runtimes == c.Most && len(busiest) < 3 {

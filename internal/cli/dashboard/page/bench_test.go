@@ -24,7 +24,7 @@ const benchmarkFleet = 10_000
 func BenchmarkPage(b *testing.B) {
 	now := time.Now()
 	x := indexOf(benchmarkFleet, now)
-	x.LoadMaintenance(maintenanceOf(b))
+	x.SetMaintenance(maintenanceOf(b))
 	s := serverOf(b, x, &pageserver.Viewer{})
 	for _, path := range []string{"/", "/?state=Error&sort=-since", "/?module=istio&group=version", "/versions",
 		"/rollouts", "/catalog", "/calendar", "/fleet/cells"} {

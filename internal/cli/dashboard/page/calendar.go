@@ -46,14 +46,14 @@ func calendarView(r *request) content {
 	c := fleetcalendar.Of(m, fleetcalendar.Source{Now: r.now, Maintenance: r.fleet.Maintenance.Policy,
 		Unknown: r.fleet.Maintenance.Unknown, Members: f.Apply(r.fleet.Members), Catalog: r.fleet.Catalog,
 		Filter: f.Listing})
-	p := calendarPage{View: month.ViewOf(c, r.now), Earlier: r.with(paramMonth, m.Previous()),
-		Then: r.with(paramMonth, m.Next()), Values: f.Values, Zone: q.Get(paramZone),
+	p := calendarPage{View: month.ViewOf(c, r.now), Earlier: r.urlWith(paramMonth, m.Previous()),
+		Then: r.urlWith(paramMonth, m.Next()), Values: f.Values, Zone: q.Get(paramZone),
 		Modules: r.fleet.Catalog.Modules()}
 	if r.now.Before(m.Begins) || !r.now.Before(m.Ends) {
-		p.Present = r.with(paramMonth, "")
+		p.Present = r.urlWith(paramMonth, "")
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Values)) {
-		p.Filters = append(p.Filters, choice{Name: name + ": " + f.Values[name], Path: r.with(name, "")})
+		p.Filters = append(p.Filters, choice{Name: name + ": " + f.Values[name], Path: r.urlWith(name, "")})
 	}
 	line := r.server.program + " calendar --month " + m.Name
 	if p.Zone != "" {

@@ -45,18 +45,19 @@ func TestCalendar(t *testing.T) {
 	}
 	x := indexOf(60, fixture.Noon) // ten in each region
 	o := rolloutOf("a text")
-	o.Spec.Stages[1].MaxConcurrency, o.Status.Stage.StartedAt = nil, fixture.Ago(time.Hour)
+	o.Spec.Stages[1].MaxConcurrency, o.Status.Stage.StartedAt = nil, fixture.BeforeNoon(time.Hour)
 	o.Status.Stages = append(o.Status.Stages, v1beta2.RolloutStageResult{Name: "rest",
-		RolloutCounts: v1beta2.RolloutCounts{InScope: 56, Waiting: 56}, ExpectedBegin: fixture.Ago(-50 * time.Hour),
-		ExpectedEnd: fixture.Ago(-100 * time.Hour)})
+		RolloutCounts: v1beta2.RolloutCounts{InScope: 56, Waiting: 56},
+		ExpectedBegin: fixture.BeforeNoon(-50 * time.Hour),
+		ExpectedEnd:   fixture.BeforeNoon(-100 * time.Hour)})
 	s := catalogOf(fixture.Noon)
 	s.Rollouts = map[string]*v1beta2.ModuleRollout{o.Name: o}
 	s.Policies = []v1beta2.RolloutPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "standard"},
 		Spec: v1beta2.RolloutPolicySpec{Modules: v1beta2.RolloutModules{Names: []string{"istio"}},
-			Freezes: []v1beta2.RolloutFreeze{{Name: "sale", From: fixture.Ago(-24 * time.Hour),
-				To: fixture.Ago(-72 * time.Hour)}}}}}
-	x.Load(s, nil, cluster)
-	x.LoadMaintenance(maintenanceOf(t))
+			Freezes: []v1beta2.RolloutFreeze{{Name: "sale", From: fixture.BeforeNoon(-24 * time.Hour),
+				To: fixture.BeforeNoon(-72 * time.Hour)}}}}}
+	x.SetCatalogAndManager(s, nil, cluster)
+	x.SetMaintenance(maintenanceOf(t))
 	x.Publish()
 	pages := serverOf(t, x, &pageserver.Viewer{})
 	for name, c := range map[string]struct {
@@ -99,7 +100,7 @@ func TestCalendar(t *testing.T) {
 			t.Errorf("%s: %s: %q is in the page", name, c.reason, c.without)
 		}
 	}
-	x.LoadMaintenance(fleetindex.Maintenance{Unknown: "the Deployment may not be read"})
+	x.SetMaintenance(fleetindex.Maintenance{Unknown: "the Deployment may not be read"})
 	x.Publish()
 	body := send(pages, http.MethodGet, "/calendar", "").Body.String()
 	if !strings.Contains(body, "60 without one") || !strings.Contains(body, "the Deployment may not be read") {
@@ -114,7 +115,7 @@ func TestCalendarSize(t *testing.T) {
 	size := map[int]int{}
 	for _, n := range []int{60, 10_000} {
 		x := indexOf(n, fixture.Noon)
-		x.LoadMaintenance(maintenanceOf(t))
+		x.SetMaintenance(maintenanceOf(t))
 		x.Publish()
 		size[n] = send(serverOf(t, x, &pageserver.Viewer{}), http.MethodGet, "/calendar", "").Body.Len()
 	}

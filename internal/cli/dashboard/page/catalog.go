@@ -82,7 +82,7 @@ func catalogModuleView(r *request) content {
 		cells := []cell{{Text: c.Channel}, {Text: c.Version}, {Text: "–"}, {Text: "–"}, {Text: "–"}, {Text: "plan",
 			Path: "/plan?module=" + name + "&channel=" + c.Channel}}
 		if is := release.ChannelStatus(c.Channel); is != nil {
-			cells[2].Text, cells[4].Text = orDash(is.Version), r.ago(is.Since.Time)+" ago"
+			cells[2].Text, cells[4].Text = orDash(is.Version), r.age(is.Since.Time)+" ago"
 			if is.Rollout != "" {
 				cells[3] = cell{Text: is.Rollout, Path: "/rollouts/" + is.Rollout}
 			}
@@ -100,7 +100,7 @@ func catalogModuleView(r *request) content {
 		fleetindex.Runtimes, fleetindex.Rollouts}, Data: tablesPage{Heading: name, Intro: intro,
 		Links: []link{{"Catalog", "/catalog"}, {"Runtimes with this module", "/?module=" + name},
 			{"Changes", "/changes?module=" + name}},
-		Tables: []table{channels, versions, r.contentTable(name), r.riskTable(name)}}}
+		Tables: []table{channels, versions, r.originTable(name), r.riskTable(name)}}}
 }
 
 // versionTable returns the table of the versions of a module. For each version, the table has the number of runtimes

@@ -21,7 +21,7 @@ func (r *request) filteredMoves() ([]releases.Move, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(releases.Moves(r.fleet.Catalog, r.server.program), func(m releases.Move) bool {
+	return slices.DeleteFunc(releases.Changes(r.fleet.Catalog, r.server.program), func(m releases.Move) bool {
 		return !f.Accepts(console.FilterModule, m.Module) ||
 			!f.Accepts(console.FilterChannel, m.Channel) ||
 			!f.Accepts(console.FilterVersion, m.From, m.To) ||
@@ -47,7 +47,8 @@ func changesView(r *request) content {
 			if r.fleet.Catalog.Rollouts[m.Rollout] != nil {
 				what.Path = "/rollouts/" + m.Rollout
 			}
-			return []cell{{Text: clock(m.At)}, {Text: m.Module, Path: "/catalog/" + m.Module}, {Text: m.Channel}, what,
+			return []cell{{Text: formatUTC(m.At)}, {Text: m.Module, Path: "/catalog/" + m.Module}, {Text: m.Channel},
+				what,
 				{Text: orDash(m.From)}, {Text: orDash(m.To)}, {Text: cmp.Or(m.By, "unknown")},
 				{Text: orDash(m.Outcome), State: m.Outcome}, {Text: m.Undo, Code: m.Undo != ""}}
 		}})
@@ -55,7 +56,7 @@ func changesView(r *request) content {
 	if t, err = r.arrange(t, rows); err != nil {
 		return errorPage("This order is not known", err)
 	}
-	query := r.with(sheet.ParamSort, "", sheet.ParamPage, "")
+	query := r.urlWith(sheet.ParamSort, "", sheet.ParamPage, "")
 	query = strings.TrimPrefix(query, "/changes")
 	return content{Title: "Changes", Section: "Changes", Template: "tables",
 		Topics: []fleetindex.Topic{fleetindex.Catalog, fleetindex.Rollouts}, Data: tablesPage{Heading: "Changes",
@@ -65,8 +66,8 @@ func changesView(r *request) content {
 			Tables: []table{t}}}
 }
 
-// serveChanges exports the changes as CSV or JSON.
-func (s *Server) serveChanges(w http.ResponseWriter, r *pageserver.Request) {
+// serveChangesExport exports the changes as CSV or JSON.
+func (s *Server) serveChangesExport(w http.ResponseWriter, r *pageserver.Request) {
 	all, err := s.request(r).filteredMoves()
 	if err != nil {
 		pageserver.Problem(http.StatusBadRequest, err.Error()).Write(w, r)

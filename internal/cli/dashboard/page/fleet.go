@@ -47,8 +47,8 @@ func (r *request) fleetParams() (v fleetParams, err error) {
 	return v, nil
 }
 
-// cells answers a request with the data of the heat map.
-func (s *Server) cells(web *pageserver.Request) *pageserver.Answer {
+// heatMapCells answers a request with the data of the heat map.
+func (s *Server) heatMapCells(web *pageserver.Request) *pageserver.Answer {
 	v, err := s.request(web).fleetParams()
 	if err != nil {
 		return pageserver.Problem(http.StatusBadRequest, err.Error())
@@ -57,7 +57,7 @@ func (s *Server) cells(web *pageserver.Request) *pageserver.Answer {
 	if !v.filter.IsSet() {
 		accepts = nil
 	}
-	return pageserver.NewAnswer(http.StatusOK, "application/octet-stream", v.view.Encode(accepts)).WithTag()
+	return pageserver.NewAnswer(http.StatusOK, "application/octet-stream", v.view.Encode(accepts)).SetETag()
 }
 
 // fleetPage is the data of the fleet view.
@@ -112,7 +112,7 @@ func fleetView(r *request) content {
 	p.Legend, p.LegendOf = v.view.Classes, heatmap.Title(heatmap.Colourings, v.view.Colour)
 	for _, name := range slices.Sorted(maps.Keys(v.filter.Values)) {
 		p.Filters = append(p.Filters, choice{Name: name + ": " + v.filter.Values[name],
-			Path: r.with(name, "", sheet.ParamPage, "")})
+			Path: r.urlWith(name, "", sheet.ParamPage, "")})
 	}
 	for _, s := range p.Tally.States {
 		p.States = append(p.States, r.choice(console.FilterState, s, v))
@@ -135,10 +135,10 @@ func fleetView(r *request) content {
 // choice returns the link that filters the fleet by a value. If the page of the fleet is already filtered by the value,
 // the link leads to the page without this filter.
 func (r *request) choice(filter string, of fleetindex.Count, v fleetParams) choice {
-	c := choice{Name: of.Name, Runtimes: of.Runtimes, Path: r.with(filter, of.Name, sheet.ParamPage, ""),
+	c := choice{Name: of.Name, Runtimes: of.Runtimes, Path: r.urlWith(filter, of.Name, sheet.ParamPage, ""),
 		Current: strings.EqualFold(v.filter.Values[filter], of.Name)}
 	if c.Current {
-		c.Path = r.with(filter, "", sheet.ParamPage, "")
+		c.Path = r.urlWith(filter, "", sheet.ParamPage, "")
 	}
 	return c
 }
@@ -197,11 +197,11 @@ func (r *request) runtimeTable(members []*fleetlist.Member, v fleetParams) (tabl
 		case "since":
 			return m.Status.LastOperation.LastUpdateTime
 		case "channel":
-			return channelIn(m, v.module)
+			return moduleOrDefaultChannel(m, v.module)
 		case "modules", "version":
-			return modulesIn(m, v.module)
+			return versionOrReadyCount(m, v.module)
 		case "reason":
-			return reasonIn(m, v.module)
+			return moduleOrRuntimeReason(m, v.module)
 		}
 		return m.Metadata.Name
 	}, func(i int) []cell {
@@ -212,33 +212,33 @@ func (r *request) runtimeTable(members []*fleetlist.Member, v fleetParams) (tabl
 		state := string(stateIn(m, v.module))
 		_, message := m.Blocker()
 		return []cell{{Text: m.Metadata.Name, Path: "/runtimes/" + m.Metadata.Name}, {Text: state, State: state,
-			Hint: hint}, {Text: r.ago(m.Since()), Hint: m.Status.LastOperation.LastUpdateTime},
-			{Text: orDash(channelIn(m, v.module))}, {Text: orDash(modulesIn(m, v.module))},
-			{Text: orDash(reasonIn(m, v.module))}, {Text: message, Wide: true}}
+			Hint: hint}, {Text: r.age(m.Since()), Hint: m.Status.LastOperation.LastUpdateTime},
+			{Text: orDash(moduleOrDefaultChannel(m, v.module))}, {Text: orDash(versionOrReadyCount(m, v.module))},
+			{Text: orDash(moduleOrRuntimeReason(m, v.module))}, {Text: message, Wide: true}}
 	})
 }
 
-// channelIn returns the channel from which a runtime has the given module. If the runtime does not have the module,
-// channelIn returns the default channel of the runtime.
-func channelIn(m *fleetlist.Member, module string) string {
+// moduleOrDefaultChannel returns the channel from which a runtime has the given module. If the runtime does not have
+// the module, moduleOrDefaultChannel returns the default channel of the runtime.
+func moduleOrDefaultChannel(m *fleetlist.Member, module string) string {
 	if e := heatmap.ModuleOf(m, module); e != nil {
 		return cmp.Or(e.Channel, "pinned")
 	}
 	return m.Spec.Channel
 }
 
-// modulesIn returns the version of the given module in a runtime. If the runtime does not have the module, modulesIn
-// returns how many modules of the runtime are Ready.
-func modulesIn(m *fleetlist.Member, module string) string {
+// versionOrReadyCount returns the version of the given module in a runtime. If the runtime does not have the module,
+// versionOrReadyCount returns how many modules of the runtime are Ready.
+func versionOrReadyCount(m *fleetlist.Member, module string) string {
 	if e := heatmap.ModuleOf(m, module); e != nil {
 		return e.Version
 	}
 	return m.Status.ModulesReady
 }
 
-// reasonIn returns the reason of the given module in a runtime. If the module has no reason, reasonIn returns the
-// reason of the runtime.
-func reasonIn(m *fleetlist.Member, module string) string {
+// moduleOrRuntimeReason returns the reason of the given module in a runtime. If the module has no reason,
+// moduleOrRuntimeReason returns the reason of the runtime.
+func moduleOrRuntimeReason(m *fleetlist.Member, module string) string {
 	if e := heatmap.ModuleOf(m, module); e != nil && e.Reason != "" {
 		return e.Reason
 	}

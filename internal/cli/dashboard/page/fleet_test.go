@@ -95,7 +95,7 @@ func catalogOf(now time.Time) *connection.Catalog {
 // indexOf returns the index of a synthetic fleet.
 func indexOf(n int, now time.Time) *fleetindex.Index {
 	x := fleetindex.New()
-	x.Load(catalogOf(now), nil, fixture.ControlPlane)
+	x.SetCatalogAndManager(catalogOf(now), nil, fixture.ControlPlane)
 	all := make([]*fleetlist.Member, n)
 	for i := range all {
 		all[i] = memberAt(i, now)

@@ -17,16 +17,16 @@ var functions = template.FuncMap{
 	"number": sheet.Number,
 }
 
-// clock returns a time for people, in UTC.
-func clock(t time.Time) string {
+// formatUTC returns a time for people, in UTC.
+func formatUTC(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// ago returns how long ago a time was, or the dash "–" if the time is not known.
-func (r *request) ago(t time.Time) string {
+// age returns how long ago a time was, or the dash "–" if the time is not known.
+func (r *request) age(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}

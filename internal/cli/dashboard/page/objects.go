@@ -17,7 +17,7 @@ func (r *request) objectTable(m *v1beta2.Manifest) (table, error) {
 	if m == nil {
 		return t, nil
 	}
-	t.Note = "Unchanged since " + clock(m.Status.LastOperation.LastUpdateTime.Time) + ": the manager writes the " +
+	t.Note = "Unchanged since " + formatUTC(m.Status.LastOperation.LastUpdateTime.Time) + ": the manager writes the " +
 		"state of the objects only when it changes. The conditions name the first objects that are not ready; the " +
 		"others are shown as applied."
 	var rows []row

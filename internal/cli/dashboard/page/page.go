@@ -96,23 +96,23 @@ func New(o Options) (*Server, error) {
 
 // route has all paths.
 func (s *Server) route() {
-	s.view("GET /{$}", fleetView)
-	s.view("GET /versions", versionsView)
-	s.view("GET /runtimes/{name}", runtimeView)
-	s.view("GET /runtimes/{name}/{module}", moduleView)
-	s.view("GET /rollouts", rolloutsView)
-	s.view("GET /rollouts/{name}", rolloutView)
-	s.view("GET /rollouts/{name}/plan", rolloutPlanView)
-	s.view("GET /plan", planView)
-	s.view("GET /changes", changesView)
-	s.view("GET /calendar", calendarView)
-	s.view("GET /catalog", catalogView)
-	s.view("GET /catalog/{module}", catalogModuleView)
-	s.view("GET /", nowhere)
-	s.Pages("GET /fleet/cells", s.cells)
-	s.Handle("GET /changes.csv", s.serveChanges)
-	s.Handle("GET /changes.json", s.serveChanges)
-	s.Handle("POST /rollouts/{name}/{verb}", s.act)
+	s.registerView("GET /{$}", fleetView)
+	s.registerView("GET /versions", versionsView)
+	s.registerView("GET /runtimes/{name}", runtimeView)
+	s.registerView("GET /runtimes/{name}/{module}", moduleView)
+	s.registerView("GET /rollouts", rolloutsView)
+	s.registerView("GET /rollouts/{name}", rolloutView)
+	s.registerView("GET /rollouts/{name}/plan", rolloutPlanView)
+	s.registerView("GET /plan", planView)
+	s.registerView("GET /changes", changesView)
+	s.registerView("GET /calendar", calendarView)
+	s.registerView("GET /catalog", catalogView)
+	s.registerView("GET /catalog/{module}", catalogModuleView)
+	s.registerView("GET /", notFoundView)
+	s.HandleCached("GET /fleet/cells", s.heatMapCells)
+	s.Handle("GET /changes.csv", s.serveChangesExport)
+	s.Handle("GET /changes.json", s.serveChangesExport)
+	s.Handle("POST /rollouts/{name}/{verb}", s.actOnRollout)
 	s.Handle("POST /runtimes/{name}/retry", s.retry)
 }
 
@@ -174,9 +174,9 @@ var sections = []section{{Name: "Fleet", Path: "/"}, {Name: "Versions", Path: "/
 	Path: "/rollouts"}, {Name: "Changes", Path: "/changes"}, {Name: "Calendar", Path: "/calendar"}, {Name: "Catalog",
 	Path: "/catalog"}}
 
-// view registers a view.
-func (s *Server) view(pattern string, show func(*request) content) {
-	s.Pages(pattern, func(r *pageserver.Request) *pageserver.Answer { return s.render(s.request(r), show) })
+// registerView registers a view.
+func (s *Server) registerView(pattern string, show func(*request) content) {
+	s.HandleCached(pattern, func(r *pageserver.Request) *pageserver.Answer { return s.render(s.request(r), show) })
 }
 
 // render makes a page.
@@ -199,7 +199,7 @@ func (s *Server) render(r *request, show func(*request) content) *pageserver.Ans
 		f.Cluster = r.fleet.Cluster.Context
 	}
 	if p := r.fleet.Problem; p != nil {
-		f.Problem, f.Since = p.Error(), clock(r.fleet.ProblemSince)
+		f.Problem, f.Since = p.Error(), formatUTC(r.fleet.ProblemSince)
 	}
 	if r.viewer.Name != "" {
 		f.Name = s.nameMark

@@ -52,7 +52,7 @@ func planView(r *request) content {
 	line := strings.Join([]string{r.server.program, "rollout plan", p.Module, p.Channel, p.Version}, " ")
 	set := strings.Join([]string{r.server.program, "channel set", p.Module, p.Channel, p.Version}, " ")
 	p.Commands = []command{{line, "shows the same"}, {set, "makes the move"}}
-	return r.withPlan(p, "")
+	return r.previewPlan(p, "")
 }
 
 // rolloutPlanView shows the plan of the rest of a rollout.
@@ -62,13 +62,13 @@ func rolloutPlanView(r *request) content {
 	if o == nil {
 		return rolloutView(r)
 	}
-	return r.withPlan(planPage{Title: "What is left of " + name, Module: o.Spec.Module, Channel: o.Spec.Channel,
+	return r.previewPlan(planPage{Title: "What is left of " + name, Module: o.Spec.Module, Channel: o.Spec.Channel,
 		Version: o.Spec.To, Commands: []command{{r.server.program + " rollout plan " + name, "shows the same"}}}, name)
 }
 
-// withPlan reads the runtimes that have the module, and adds the plan to the page. withPlan calls the same function as
-// klm rollout plan.
-func (r *request) withPlan(p planPage, rollout string) content {
+// previewPlan reads the runtimes that have the module, and adds the plan to the page. previewPlan calls the same
+// function as klm rollout plan.
+func (r *request) previewPlan(p planPage, rolloutName string) content {
 	c := r.fleet.Cluster
 	if c == nil {
 		return errorPage("The plan cannot be made", usage("there is no connection to a control plane yet"))
@@ -76,15 +76,15 @@ func (r *request) withPlan(p planPage, rollout string) content {
 	a := &console.App{Name: r.server.program, Now: r.server.Now, Streams: console.Streams{Out: io.Discard,
 		Err: io.Discard}}
 	key := url.Values{"module": {p.Module}, "channel": {p.Channel}, "version": {p.Version},
-		"rollout": {rollout}}.Encode()
+		"rollout": {rolloutName}}.Encode()
 	value, err := r.server.reads.Get(r.Context(), "plan "+key, planAge, func(ctx context.Context) (any, error) {
-		return channeladmin.Preview(ctx, a, c, p.Module, p.Channel, p.Version, rollout)
+		return channeladmin.Preview(ctx, a, c, p.Module, p.Channel, p.Version, rolloutName)
 	})
 	if err != nil {
 		return errorPage("The plan cannot be made", err)
 	}
 	report, _ := value.(*channeladmin.Effects)
-	p.Report, p.Read = report, clock(r.now)
+	p.Report, p.Read = report, formatUTC(r.now)
 	if p.About, p.Stages = r.planStages(report); report.Note != "" {
 		p.About = append(p.About, report.Note)
 	}

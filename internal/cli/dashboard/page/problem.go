@@ -38,8 +38,8 @@ func errorPage(title string, err error) content {
 	return problemPage(status, title, err.Error(), remedy, link{"Show the fleet", "/"})
 }
 
-// nowhere returns the page for an unknown path.
-func nowhere(r *request) content {
+// notFoundView returns the page for an unknown path.
+func notFoundView(r *request) content {
 	return problemPage(http.StatusNotFound, "There is no such page", "The dashboard has no page "+r.URL.Path+".",
 		"Choose a page above.", link{"Show the fleet", "/"})
 }

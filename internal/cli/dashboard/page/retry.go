@@ -14,16 +14,17 @@ import (
 // retry is the form that requests a retry of a runtime or of one of its modules.
 type retry struct{ Path, Module, Text, Command, Kubectl string }
 
-// retryOf returns the form for a runtime, or nil if there is nothing to retry or the viewer may not request retries.
-func (r *request) retryOf(name, module string, state v1beta2.State) *retry {
+// retryForm returns the form for a runtime, or nil if there is nothing to retry or the viewer may not request retries.
+func (r *request) retryForm(runtimeName, module string, state v1beta2.State) *retry {
 	waits := []v1beta2.State{v1beta2.StateError, v1beta2.StateWarning, v1beta2.StateProcessing, v1beta2.StateDeleting}
 	if !r.viewer.MayRetry || !slices.Contains(waits, state) {
 		return nil
 	}
-	about := strings.TrimSpace(name + " " + module)
-	return &retry{Path: "/runtimes/" + name + "/retry", Module: module, Command: r.server.program + " retry " + about,
-		Text: "The manager tries again by itself, after a delay that grows to some minutes. This ends the delay.",
-		Kubectl: "kubectl -n " + v1beta2.ControlPlaneNamespace + " annotate kyma " + name + " --overwrite " +
+	about := strings.TrimSpace(runtimeName + " " + module)
+	return &retry{Path: "/runtimes/" + runtimeName + "/retry", Module: module,
+		Command: r.server.program + " retry " + about,
+		Text:    "The manager tries again by itself, after a delay that grows to some minutes. This ends the delay.",
+		Kubectl: "kubectl -n " + v1beta2.ControlPlaneNamespace + " annotate kyma " + runtimeName + " --overwrite " +
 			v1beta2.AnnotationRetry + "=$(date +%s)"}
 }
 
@@ -32,7 +33,7 @@ func (r *request) retryOf(name, module string, state v1beta2.State) *retry {
 func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
 	name := r.PathValue("name")
 	back := link{"Back to the runtime", "/runtimes/" + name}
-	if !s.confirmed(w, r, r.Viewer.MayRetry, s.program+" retry "+name, back) {
+	if !s.requireConfirmation(w, r, r.Viewer.MayRetry, s.program+" retry "+name, back) {
 		return
 	}
 	if m := r.Fleet.Manager; m != nil {
@@ -48,10 +49,11 @@ func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
 // maxForm limits the bytes of a form.
 const maxForm = 16 << 10
 
-// confirmed reports whether a viewer may make a change and has confirmed the change in the form. If confirmed returns
-// false, it has already answered the request with the reason why nothing was changed. The parameter "command" is the
-// klm command that makes the same change as the form.
-func (s *Server) confirmed(w http.ResponseWriter, r *pageserver.Request, mayAct bool, command string, back link) bool {
+// requireConfirmation reports whether a viewer may make a change and has confirmed the change in the form. If
+// requireConfirmation returns false, it has already answered the request with the reason why nothing was changed. The
+// parameter "command" is the klm command that makes the same change as the form.
+func (s *Server) requireConfirmation(w http.ResponseWriter, r *pageserver.Request, mayAct bool, command string,
+	back link) (ok bool) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	const unchanged = "Nothing was changed"
 	switch err := r.ParseForm(); {

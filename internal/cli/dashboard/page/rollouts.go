@@ -49,12 +49,12 @@ func rolloutsView(r *request) content {
 		}
 		rows = append(rows, row{Keys: []string{o.Name, string(o.Status.Phase), o.Spec.Module, o.Spec.Channel, "", "",
 			"", "", fmt.Sprint(n.Failed), o.CreationTimestamp.UTC().Format(time.RFC3339),
-			clock(o.Status.ETA.Time), ""}, Cells: func() []cell {
+			formatUTC(o.Status.ETA.Time), ""}, Cells: func() []cell {
 			return []cell{{Text: o.Name, Path: "/rollouts/" + o.Name},
-				{Text: phaseOf(o), State: string(o.Status.Phase)},
+				{Text: phaseText(o), State: string(o.Status.Phase)},
 				{Text: o.Spec.Module}, {Text: o.Spec.Channel}, {Text: orDash(o.Spec.From)}, {Text: o.Spec.To},
 				{Text: orDash(stage)}, {Bar: barOfCounts(n)}, {Text: sheet.Number(int(n.Failed))},
-				{Text: r.ago(o.CreationTimestamp.Time) + " ago"}, {Text: r.eta(o), Hint: clock(o.Status.ETA.Time)},
+				{Text: r.age(o.CreationTimestamp.Time) + " ago"}, {Text: r.eta(o), Hint: formatUTC(o.Status.ETA.Time)},
 				{Text: o.Status.Message, Wide: true}}
 		}})
 	}
@@ -86,8 +86,8 @@ func (r *request) rollouts() []*v1beta2.ModuleRollout {
 	return all
 }
 
-// phaseOf returns the phase of a rollout as a text for people.
-func phaseOf(o *v1beta2.ModuleRollout) string {
+// phaseText returns the phase of a rollout as a text for people.
+func phaseText(o *v1beta2.ModuleRollout) string {
 	phase := cmp.Or(string(o.Status.Phase), string(console.StateNew))
 	if o.Spec.State == v1beta2.RolloutPaused && !o.Status.Phase.IsOver() {
 		phase += " (paused)"
@@ -168,25 +168,26 @@ func rolloutView(r *request) content {
 			link{"Show all rollouts", "/rollouts"})
 	}
 	s, program := &o.Status, r.server.program
-	p := rolloutPage{Rollout: o, Phase: phaseOf(o), Bar: barOfCounts(&s.Runtimes), HasNoStages: len(o.Spec.Stages) == 0}
+	p := rolloutPage{Rollout: o, Phase: phaseText(o), Bar: barOfCounts(&s.Runtimes),
+		HasNoStages: len(o.Spec.Stages) == 0}
 	p.About = []string{"module " + o.Spec.Module, "channel " + o.Spec.Channel, orDash(o.Spec.From) + " → " + o.Spec.To,
-		"revision " + fmt.Sprint(o.Spec.Revision), "begun " + r.ago(o.CreationTimestamp.Time) + " ago"}
+		"revision " + fmt.Sprint(o.Spec.Revision), "begun " + r.age(o.CreationTimestamp.Time) + " ago"}
 	if o.Spec.Policy != "" {
 		p.About = append(p.About, "policy "+o.Spec.Policy)
 	}
-	if o.Spec.IsBack() {
+	if o.Spec.IsRollback() {
 		p.About = append(p.About, "takes runtimes back")
 	}
-	p.ETA, p.Urgency = r.forecast(o), releases.UrgencyOf(o)
+	p.ETA, p.Urgency = r.forecast(o), releases.UrgencyText(o)
 	for i := range o.Spec.Stages {
 		p.Stages = append(p.Stages, r.stageBox(o, i))
 	}
 	if s.Phase == v1beta2.RolloutSoaking && !s.Stage.SoakUntil.IsZero() {
 		p.Soak = duration.HumanDuration(max(s.Stage.SoakUntil.Sub(r.now), 0)) + " left, until " +
-			clock(s.Stage.SoakUntil.Time)
+			formatUTC(s.Stage.SoakUntil.Time)
 	}
 	for _, g := range s.Stage.Gates {
-		p.Gates = append(p.Gates, gate{g.Name, string(g.State), r.ago(g.Since.Time), g.Message})
+		p.Gates = append(p.Gates, gate{g.Name, string(g.State), r.age(g.Since.Time), g.Message})
 	}
 	for _, b := range s.Blockers {
 		about := b.Object
@@ -204,7 +205,7 @@ func rolloutView(r *request) content {
 			o.Spec.Module}, {Text: w.Reason}, {Text: w.Message, Wide: true}})
 	}
 	for _, a := range o.Spec.Approvals {
-		text := fmt.Sprintf("Stage %s was approved by %s, %s ago", a.Stage, a.By, r.ago(a.At.Time))
+		text := fmt.Sprintf("Stage %s was approved by %s, %s ago", a.Stage, a.By, r.age(a.At.Time))
 		if s.Plan != "" && a.Plan != s.Plan {
 			text += "; it is for another plan and does not count"
 		}
@@ -212,9 +213,9 @@ func rolloutView(r *request) content {
 	}
 	for _, a := range o.Spec.Resumptions {
 		p.Persons = append(p.Persons, fmt.Sprintf("Resumed by %s, %s ago: %s", cmp.Or(a.By, "somebody"),
-			r.ago(a.At.Time), a.Reason))
+			r.age(a.At.Time), a.Reason))
 	}
-	p.Control, p.WayBack = r.controlGroup(o), releases.WayBackOf(r.fleet.Catalog, o, program)
+	p.Control, p.WayBack = r.controlGroupTable(o), releases.WayBackOf(r.fleet.Catalog, o, program)
 	if !s.Phase.IsOver() && len(o.Spec.Stages) > 0 {
 		p.PlanPath = "/rollouts/" + o.Name + "/plan"
 		if r.viewer.MayMove {
@@ -232,7 +233,7 @@ func rolloutView(r *request) content {
 // stageBox returns the known facts about one stage of a rollout.
 func (r *request) stageBox(o *v1beta2.ModuleRollout, i int) stageBox {
 	stage := &o.Spec.Stages[i]
-	box := stageBox{Name: stage.Name, Who: connection.StageMembers(stage), State: "later"}
+	box := stageBox{Name: stage.Name, Who: connection.StageSelectionText(stage), State: "later"}
 	for _, g := range stage.Gates {
 		box.Gates = append(box.Gates, g.Name)
 	}
@@ -258,10 +259,10 @@ func (r *request) stageBox(o *v1beta2.ModuleRollout, i int) stageBox {
 	return box
 }
 
-// controlGroup returns a table that compares two groups of runtimes: those with the new version of the rollout, and
-// those with the former version. The table counts the states of the module in the runtimes of each group, as the index
-// shows them.
-func (r *request) controlGroup(o *v1beta2.ModuleRollout) table {
+// controlGroupTable returns a table that compares two groups of runtimes: those with the new version of the rollout,
+// and those with the former version. The table counts the states of the module in the runtimes of each group, as the
+// index shows them.
+func (r *request) controlGroupTable(o *v1beta2.ModuleRollout) table {
 	t := table{Caption: "Control group", Columns: []column{{Title: "Runtimes with version"}, {Title: "Runtimes",
 		IsNumber: true}, {Title: "In Error", IsNumber: true}, {Title: "States"}}}
 	for _, version := range []string{o.Spec.To, o.Spec.From} {
@@ -291,16 +292,17 @@ func (r *request) forecast(o *v1beta2.ModuleRollout) string {
 	case o.Status.ETA.IsZero():
 		return "not known: it does not go on by itself, or was not computed yet"
 	}
-	return clock(o.Status.ETA.Time) + " (" + r.eta(o) + "), by windows, freezes, soaks and limits, if nothing fails " +
+	return formatUTC(o.Status.ETA.Time) + " (" + r.eta(
+		o) + "), by windows, freezes, soaks and limits, if nothing fails " +
 		"and gates pass at once"
 }
 
-// act makes the requested change of a rollout for a viewer who may change rollouts. The API server decides whether the
-// viewer has the right to change the rollout.
-func (s *Server) act(w http.ResponseWriter, r *pageserver.Request) {
+// actOnRollout makes the requested change of a rollout for a viewer who may change rollouts. The API server decides
+// whether the viewer has the right to change the rollout.
+func (s *Server) actOnRollout(w http.ResponseWriter, r *pageserver.Request) {
 	name, verb := r.PathValue("name"), r.PathValue("verb")
 	back := link{"Back to the rollout", "/rollouts/" + name}
-	if !s.confirmed(w, r, r.Viewer.MayMove, s.program+" rollout "+verb+" "+name, back) {
+	if !s.requireConfirmation(w, r, r.Viewer.MayMove, s.program+" rollout "+verb+" "+name, back) {
 		return
 	}
 	effect, err := rolloutadmin.Act(r.Context(), r.Viewer.Acts, verb, name, r.PostForm.Get("stage"),

@@ -54,14 +54,14 @@ type obstacle struct {
 // factsOf returns the facts about a runtime, and the time when they were read. The index reads the facts about the
 // runtime again after their objects have changed, see [fleetindex.Index.Detail]. If a module is given, and the runtime
 // neither requests nor has the module, factsOf returns an error.
-func (r *request) factsOf(name, module string) (*diagnosis.Facts, time.Time, error) {
+func (r *request) factsOf(runtimeName, module string) (*diagnosis.Facts, time.Time, error) {
 	c := r.fleet.Cluster
 	if c == nil {
 		return nil, time.Time{}, usage("there is no connection to a control plane yet")
 	}
 	o := diagnosis.Options{Catalog: r.fleet.Catalog, WithoutSecrets: r.server.withoutSecrets}
-	detail, err := r.server.Index.Detail(r.Context(), name, func(ctx context.Context) (any, error) {
-		return diagnosis.Read(ctx, c, name, o)
+	detail, err := r.server.Index.Detail(r.Context(), runtimeName, func(ctx context.Context) (any, error) {
+		return diagnosis.Read(ctx, c, runtimeName, o)
 	})
 	if err != nil {
 		return nil, time.Time{}, err
@@ -96,7 +96,7 @@ func runtimeView(r *request) content {
 		return errorPage("Runtime "+name+" cannot be read", err)
 	}
 	report := facts.Report("")
-	p := runtimePage{Report: report, Since: r.ago(report.Since)}
+	p := runtimePage{Report: report, Since: r.age(report.Since)}
 	p.About = []string{"channel " + orDash(report.Channel)}
 	if report.Ready != "" {
 		p.About = append(p.About, report.Ready+" modules ready")
@@ -115,7 +115,7 @@ func runtimeView(r *request) content {
 		if module, is := strings.CutPrefix(b.Object, "module "); is && held[module] == "" {
 			held[module] = b.Reason
 		}
-		o := obstacle{Object: b.Object, Reason: b.Reason, Since: r.ago(b.Since), Message: b.Message, Remedy: b.Remedy,
+		o := obstacle{Object: b.Object, Reason: b.Reason, Since: r.age(b.Since), Message: b.Message, Remedy: b.Remedy,
 			Next: report.Next(b), Anchor: fmt.Sprint("blocker-", i)}
 		p.Blockers = append(p.Blockers, o)
 	}
@@ -131,7 +131,7 @@ func runtimeView(r *request) content {
 		p.Chains = append(p.Chains, chain{Module: module, Remark: remark, Steps: module.Steps(reason),
 			Path: "/runtimes/" + name + "/" + module.Name})
 	}
-	p.Retry = r.retryOf(name, "", report.State)
+	p.Retry = r.retryForm(name, "", report.State)
 	p.Events, p.History = r.eventTable(report, at), r.historyTable(facts.Kyma, "")
 	p.Commands = []command{{r.server.program + " why " + name, "shows the same"},
 		{r.server.program + " history " + name, "shows all changes"}}
@@ -140,13 +140,13 @@ func runtimeView(r *request) content {
 			fleetindex.Rollouts, fleetindex.Manager}}
 }
 
-// eventTable returns the table of the last events. The parameter at is the time at which the events were read.
-func (r *request) eventTable(report *diagnosis.Report, at time.Time) table {
+// eventTable returns the table of the last events. The parameter readAt is the time at which the events were read.
+func (r *request) eventTable(report *diagnosis.Report, readAt time.Time) table {
 	t := table{Caption: "Last events", Columns: []column{{Title: "When"}, {Title: "Reason"}, {Title: "Object"},
 		{Title: "Message"}}, Empty: "No events are kept."}
-	t.Note = "The events of " + clock(at) + ". They are read again after a change of the runtime, and each minute."
+	t.Note = "The events of " + formatUTC(readAt) + ". They are read again after a change of the runtime, and each minute."
 	for _, e := range report.Events {
-		t.Rows = append(t.Rows, []cell{{Text: r.ago(e.Last) + " ago", Hint: clock(e.Last)}, {Text: e.Reason},
+		t.Rows = append(t.Rows, []cell{{Text: r.age(e.Last) + " ago", Hint: formatUTC(e.Last)}, {Text: e.Reason},
 			{Text: e.Object}, {Text: e.Message, Wide: true}})
 	}
 	return t
@@ -169,7 +169,7 @@ func (r *request) historyTable(k *v1beta2.Kyma, module string) table {
 		}
 		outcome := cmp.Or(string(c.Outcome), string(v1beta2.StateProcessing))
 		t.Rows = append(t.Rows, []cell{{Text: c.Module}, {Text: orDash(c.From)}, {Text: orDash(c.Version)},
-			{Text: orDash(clock(c.Started.Time))}, {Text: took}, {Text: outcome, State: outcome},
+			{Text: orDash(formatUTC(c.Started.Time))}, {Text: took}, {Text: outcome, State: outcome},
 			{Text: orDash(c.Reason)}})
 	}
 	return t
@@ -205,13 +205,13 @@ func moduleView(r *request) content {
 		if b.Object == "module "+module && reason == "" {
 			reason = b.Reason
 		}
-		p.Blockers = append(p.Blockers, obstacle{Object: b.Object, Reason: b.Reason, Since: r.ago(b.Since),
+		p.Blockers = append(p.Blockers, obstacle{Object: b.Object, Reason: b.Reason, Since: r.age(b.Since),
 			Message: b.Message, Remedy: b.Remedy, Next: report.Next(b)})
 	}
 	if len(report.Modules) > 0 {
 		p.Chain = chain{Module: report.Modules[0], Remark: report.Modules[0].Kind,
 			Steps: report.Modules[0].Steps(reason)}
-		p.Retry = r.retryOf(name, module, report.Modules[0].State)
+		p.Retry = r.retryForm(name, module, report.Modules[0].State)
 	}
 	p.Conditions = table{Caption: "Conditions", Columns: []column{{Title: "Condition"}, {Title: "Status"},
 		{Title: "Since"}, {Title: "Reason"}, {Title: "Message"}}, Empty: "The module has no Manifest."}
@@ -223,7 +223,7 @@ func moduleView(r *request) content {
 		}
 		for _, c := range d.Conditions {
 			p.Conditions.Rows = append(p.Conditions.Rows, []cell{{Text: c.Type}, {Text: string(c.Status)},
-				{Text: r.ago(c.LastTransitionTime.Time)}, {Text: c.Reason}, {Text: c.Message, Wide: true}})
+				{Text: r.age(c.LastTransitionTime.Time)}, {Text: c.Reason}, {Text: c.Message, Wide: true}})
 		}
 	}
 	if p.Objects, err = r.objectTable(facts.Manifest(module)); err != nil {

@@ -52,14 +52,15 @@ func send(s http.Handler, method, path, body string, header ...string) *httptest
 // rolloutOf returns a rollout that waits for the approval of its first stage.
 func rolloutOf(text string) *v1beta2.ModuleRollout {
 	o := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "istio-regular-r3", Namespace: "kcp-system",
-		CreationTimestamp: fixture.Ago(time.Hour)}}
+		CreationTimestamp: fixture.BeforeNoon(time.Hour)}}
 	o.Spec = v1beta2.ModuleRolloutSpec{Module: "istio", Channel: "regular", From: "1.3.0", To: "1.4.0", Revision: 3,
 		Policy: "standard", State: v1beta2.RolloutRunning, Reason: text, Stages: []v1beta2.ModuleRolloutStage{
 			{RolloutStage: v1beta2.RolloutStage{Name: "canary", Percent: 1, Soak: metav1.Duration{Duration: time.Hour},
 				Gates: []v1beta2.RolloutGate{{Name: "go", Approval: &v1beta2.ApprovalGate{Count: 1}}}}},
 			{RolloutStage: v1beta2.RolloutStage{Name: "rest"}}},
-		Approvals:   []v1beta2.RolloutApproval{{Stage: "canary", By: text, At: fixture.Ago(time.Minute), Plan: "p"}},
-		Resumptions: []v1beta2.RolloutResumption{{By: text, Reason: text, At: fixture.Ago(time.Minute)}}}
+		Approvals: []v1beta2.RolloutApproval{{Stage: "canary", By: text, At: fixture.BeforeNoon(time.Minute),
+			Plan: "p"}},
+		Resumptions: []v1beta2.RolloutResumption{{By: text, Reason: text, At: fixture.BeforeNoon(time.Minute)}}}
 	o.Status = v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutWaitingForGate, Message: text, Plan: "p",
 		Stage: v1beta2.RolloutStageStatus{Name: "canary", Gates: []v1beta2.RolloutGateStatus{{Name: "go",
 			State: v1beta2.GateUnknown, Message: text}}},
@@ -76,7 +77,7 @@ func rolloutOf(text string) *v1beta2.ModuleRollout {
 // everywhere in the pages.
 func TestStrangersTexts(t *testing.T) {
 	const attack = `"'><script>alert(1)</script><img src=x onerror=alert(1)>{{.}}javascript:alert(1)`
-	kyma := fixture.Facts()["unreachable"].Kyma
+	kyma := fixture.FactsBySituation()["unreachable"].Kyma
 	kyma.Labels = map[string]string{v1beta2.LabelRegion: attack}
 	kyma.Spec.Channel = attack
 	kyma.Status.LastOperation.Operation = attack
@@ -122,14 +123,14 @@ func TestStrangersTexts(t *testing.T) {
 	d := rolloutOf(attack)
 	d.Name, d.Spec.Module, d.Spec.Channel, d.Spec.From = "istio-regular-r4", attack, attack, attack
 	d.Spec.MaxDeferral, d.Spec.Stages[1].Name = metav1.Duration{Duration: 240 * time.Hour}, attack
-	d.Status.Stage.StartedAt = fixture.Ago(time.Minute)
+	d.Status.Stage.StartedAt = fixture.BeforeNoon(time.Minute)
 	s.Rollouts = map[string]*v1beta2.ModuleRollout{o.Name: o, d.Name: d}
 	s.Policies = []v1beta2.RolloutPolicy{{ObjectMeta: metav1.ObjectMeta{Name: attack}, Spec: v1beta2.RolloutPolicySpec{
-		Suspend: true, Freezes: []v1beta2.RolloutFreeze{{Name: attack, From: fixture.Ago(time.Hour),
-			To: fixture.Ago(-time.Hour), Except: []v1beta2.FreezeException{attack}}}}}}
+		Suspend: true, Freezes: []v1beta2.RolloutFreeze{{Name: attack, From: fixture.BeforeNoon(time.Hour),
+			To: fixture.BeforeNoon(-time.Hour), Except: []v1beta2.FreezeException{attack}}}}}}
 	x := fleetindex.New()
-	x.Load(s, nil, cluster)
-	x.LoadMaintenance(fleetindex.Maintenance{Unknown: attack})
+	x.SetCatalogAndManager(s, nil, cluster)
+	x.SetMaintenance(fleetindex.Maintenance{Unknown: attack})
 	m := memberAt(3, fixture.Noon)
 	m.Metadata.Annotations.Deferring = map[string]string{v1beta2.AnnotationNotBefore: attack}
 	m.Metadata.Name = "runtime-a"
@@ -140,7 +141,7 @@ func TestStrangersTexts(t *testing.T) {
 		Message: attack, State: v1beta2.State(attack)}}
 	m.Status.Conditions = []fleetlist.MemberCondition{{Type: v1beta2.ConditionReady, Reason: attack, Message: attack}}
 	x.Put(m)
-	x.LoadSignatures(map[fleetindex.Version]fleetindex.Signature{{Module: "istio", Version: "1.3.0"}: {
+	x.AddSignatures(map[fleetindex.Version]fleetindex.Signature{{Module: "istio", Version: "1.3.0"}: {
 		Runtime: "runtime-a", Message: attack}})
 	x.Publish()
 	pages := serverOf(t, x, &pageserver.Viewer{Name: attack, Acts: cluster, MayMove: true, MayApprove: true,
@@ -215,7 +216,7 @@ func TestActions(t *testing.T) {
 	x := fleetindex.New()
 	s := catalogOf(fixture.Noon)
 	s.Rollouts = map[string]*v1beta2.ModuleRollout{object.Name: object}
-	x.Load(s, nil, cluster)
+	x.SetCatalogAndManager(s, nil, cluster)
 	x.Put()
 	x.Publish()
 	reader := serverOf(t, x, &pageserver.Viewer{})
@@ -276,7 +277,7 @@ func TestActions(t *testing.T) {
 // TestRetry checks that a retry of a runtime or a module is requested only for a viewer with the permission, and after
 // a confirmation.
 func TestRetry(t *testing.T) {
-	kyma := fixture.Facts()["unreachable"].Kyma
+	kyma := fixture.FactsBySituation()["unreachable"].Kyma
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace, manifest.Status.State = v1beta2.ControlPlaneNamespace, v1beta2.StateError
 	server := fixture.NewServer(t, kyma, &manifest)
@@ -285,7 +286,7 @@ func TestRetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := fleetindex.New()
-	x.Load(catalogOf(fixture.Noon), nil, cluster)
+	x.SetCatalogAndManager(catalogOf(fixture.Noon), nil, cluster)
 	m := memberAt(3, fixture.Noon)
 	m.Metadata.Name = "runtime-a"
 	x.Put(m)

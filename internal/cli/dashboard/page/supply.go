@@ -11,15 +11,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/releases"
 )
 
-// contentTable returns a table of the versions of a module. For each version, the table shows the origin of its
-// content, as far as the ModuleTemplate describes the origin. The dashboard does not read the registry. The column
-// about the validity of signatures shows what the manager found when it verified the version for one of the runtimes
-// that have it. The manager blocks a version in a runtime if a signature is missing or not valid.
-func (r *request) contentTable(name string) table {
+// originTable returns a table of the versions of a module. For each version, the table shows the origin of its content,
+// as far as the ModuleTemplate describes the origin. The dashboard does not read the registry. The column about the
+// validity of signatures shows what the manager found when it verified the version for one of the runtimes that have
+// it. The manager blocks a version in a runtime if a signature is missing or not valid.
+func (r *request) originTable(module string) table {
 	t := table{Caption: "Contents", Columns: []column{{Title: "Version"}, {Title: "Digest of the content"},
 		{Title: "Signatures"}, {Title: "Verified"}, {Title: "Finding of the manager"},
 		{Title: "SBOM"}, {Title: "Links"}}}
-	for _, template := range r.fleet.Catalog.TemplatesOf(name) {
+	for _, template := range r.fleet.Catalog.TemplatesOf(module) {
 		o := releases.OriginOf(template)
 		links := cell{Text: "–"}
 		if i := template.Spec.Info; i != nil {
@@ -29,7 +29,7 @@ func (r *request) contentTable(name string) table {
 		}
 		version := connection.VersionOf(template)
 		cells := append([]cell{{Text: version}, digestCell(template), {Text: o.Signatures}},
-			r.verifiedCells(name, version)...)
+			r.verifiedCells(module, version)...)
 		t.Rows = append(t.Rows, append(cells, linkCell(o.SBOM, o.SBOMLink), links))
 	}
 	return t
@@ -57,7 +57,7 @@ func (r *request) verifiedCells(module, version string) []cell {
 func digestCell(t *v1beta2.ModuleTemplate) cell {
 	digest := t.Annotations[v1beta2.AnnotationContentDigest]
 	c := cell{Text: cmp.Or(digest, "not read yet"), Code: digest != ""}
-	if channel.CheckContent(t, t.Spec.ModuleName, connection.VersionOf(t)) != nil {
+	if channel.ReplacedContentBlocker(t, t.Spec.ModuleName, connection.VersionOf(t)) != nil {
 		c = cell{Text: digest + " (was replaced in the registry)", State: "withdrawn"}
 	}
 	return c
@@ -73,11 +73,11 @@ func linkCell(text, address string) cell {
 }
 
 // riskTable returns the known risks of all versions of a module.
-func (r *request) riskTable(name string) table {
+func (r *request) riskTable(module string) table {
 	t := table{Caption: "Known risks", Columns: []column{{Title: "Version"}, {Title: "Risk"},
 		{Title: "For runtimes with"},
 		{Title: "What happens"}, {Title: "More"}}, Empty: "No version declares a known risk."}
-	for _, template := range r.fleet.Catalog.TemplatesOf(name) {
+	for _, template := range r.fleet.Catalog.TemplatesOf(module) {
 		if template.Spec.Upgrade == nil {
 			continue
 		}

@@ -19,7 +19,7 @@ func TestVerified(t *testing.T) {
 		t.Errorf("before the finding was read:\n%s", body)
 	}
 	in := func(version string) fleetindex.Version { return fleetindex.Version{Module: "istio", Version: version} }
-	x.LoadSignatures(map[fleetindex.Version]fleetindex.Signature{
+	x.AddSignatures(map[fleetindex.Version]fleetindex.Signature{
 		in("1.3.0"): {Runtime: "runtime-00001", Verified: true, Message: "raw is signed with key release (cosign)"},
 		in("1.4.0"): {Runtime: "runtime-00002", Message: "raw: no key of the policy has signed it"},
 	})
@@ -36,7 +36,7 @@ func TestVerified(t *testing.T) {
 			t.Errorf("the page does not have %q:\n%s", want, body)
 		}
 	}
-	x.LoadSignatures(map[fleetindex.Version]fleetindex.Signature{in("1.3.0"): {Runtime: "runtime-00001"}})
+	x.AddSignatures(map[fleetindex.Version]fleetindex.Signature{in("1.3.0"): {Runtime: "runtime-00001"}})
 	x.Publish()
 	if body := show(); !strings.Contains(body, "the manager requires no signature") {
 		t.Errorf("without a trust policy:\n%s", body)

@@ -85,7 +85,7 @@ func (r *request) remark(n fleetindex.VersionCount) (text, hint string) {
 
 // channelRemark compares a version with the version that a channel has.
 func channelRemark(release *v1beta2.ModuleReleaseMeta, channel, version string) (text, hint string) {
-	target, found := release.Target(channel)
+	target, found := release.SpecVersion(channel)
 	switch {
 	case !found:
 		return "no channel", "The module has no channel " + channel + "."

@@ -28,8 +28,8 @@ type Answer struct {
 }
 
 // NewAnswer returns an answer with a body.
-func NewAnswer(status int, kind string, body []byte) *Answer {
-	return &Answer{status: status, kind: kind, plain: body, packed: pack(body)}
+func NewAnswer(status int, contentType string, body []byte) *Answer {
+	return &Answer{status: status, kind: contentType, plain: body, packed: gzipIfSmaller(body)}
 }
 
 // Problem returns an answer that contains only a text about a problem.
@@ -37,15 +37,15 @@ func Problem(status int, message string) *Answer {
 	return &Answer{status: status, kind: "text/plain; charset=utf-8", plain: []byte(message + "\n"), IsPersonal: true}
 }
 
-// WithTag adds an ETag, so that the body is not sent again to a client that already has the body.
-func (a *Answer) WithTag() *Answer {
+// SetETag adds an ETag, so that the body is not sent again to a client that already has the body.
+func (a *Answer) SetETag() *Answer {
 	sum := sha256.Sum256(a.plain)
 	a.tag = `"` + hex.EncodeToString(sum[:8]) + `"`
 	return a
 }
 
-// pack compresses data. If compression saves too little, pack returns nil.
-func pack(data []byte) []byte {
+// gzipIfSmaller compresses data. If compression saves too little, gzipIfSmaller returns nil.
+func gzipIfSmaller(data []byte) []byte {
 	const worth = 1024
 	if len(data) < worth {
 		return nil
@@ -82,7 +82,7 @@ func (a *Answer) Write(w http.ResponseWriter, r *Request) {
 	data := plain
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		if a.Name != "" {
-			packed = pack(plain)
+			packed = gzipIfSmaller(plain)
 		}
 		if packed != nil {
 			data = packed

@@ -124,10 +124,10 @@ func (s *Server) Handle(pattern string, next func(http.ResponseWriter, *Request)
 	})
 }
 
-// Pages registers the function render, which makes the pages for the requests whose paths match a pattern. An answer is
-// made once for each snapshot and URL, and kept for a few seconds for all viewers with the same permissions. Therefore
-// an answer must not contain the name of a viewer, only the placeholder [Answer.Name].
-func (s *Server) Pages(pattern string, render func(*Request) *Answer) {
+// HandleCached registers the function render, which makes the pages for the requests whose paths match a pattern. An
+// answer is made once for each snapshot and URL, and kept for a few seconds for all viewers with the same permissions.
+// Therefore an answer must not contain the name of a viewer, only the placeholder [Answer.Name].
+func (s *Server) HandleCached(pattern string, render func(*Request) *Answer) {
 	s.Handle(pattern, func(w http.ResponseWriter, r *Request) {
 		key := fmt.Sprint(r.URL.RequestURI(), " ", r.Viewer.Name != "", " ", r.Viewer.Acts != nil,
 			r.Viewer.MayMove, r.Viewer.MayApprove, r.Viewer.MayRetry)
@@ -192,7 +192,7 @@ func (s *Server) loadAssets() error {
 		if err != nil {
 			return fmt.Errorf("reading the assets: %w", err)
 		}
-		s.assets[e.Name()] = NewAnswer(http.StatusOK, kinds[path.Ext(e.Name())], data).WithTag()
+		s.assets[e.Name()] = NewAnswer(http.StatusOK, kinds[path.Ext(e.Name())], data).SetETag()
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func serverOf(t *testing.T, x *fleetindex.Index, maxStreams int) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Pages("GET /page", func(*Request) *Answer {
+	s.HandleCached("GET /page", func(*Request) *Answer {
 		return NewAnswer(http.StatusOK, "text/html", []byte("the page"))
 	})
 	return s
@@ -83,7 +83,7 @@ func TestPages(t *testing.T) {
 	x := indexOf(1)
 	s := serverOf(t, x, 1)
 	made := 0
-	s.Pages("GET /named", func(r *Request) *Answer {
+	s.HandleCached("GET /named", func(r *Request) *Answer {
 		made++
 		a := NewAnswer(http.StatusOK, "text/html", []byte(strings.Repeat("long ", 1000)+"for SECRET"))
 		if r.Viewer.Name != "" {

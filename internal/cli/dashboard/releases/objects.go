@@ -20,7 +20,7 @@ import (
 //	5  otherwise                                              applied
 func StateOf(m *v1beta2.Manifest, o *v1beta2.Resource) string {
 	ready := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
-	switch isNamed := ready != nil && ready.Status != metav1.ConditionTrue && names(ready.Message, o); {
+	switch isNamed := ready != nil && ready.Status != metav1.ConditionTrue && mentionsObject(ready.Message, o); {
 	case !m.DeletionTimestamp.IsZero() && (o.Keep || o.Adopted):
 		return "stays"
 	case !m.DeletionTimestamp.IsZero():
@@ -37,9 +37,9 @@ func StateOf(m *v1beta2.Manifest, o *v1beta2.Resource) string {
 	return "applied"
 }
 
-// names is a function that reports whether a message of the manager contains the name of an object. Messages contain
-// the name of an object in the format of [apply.Ref].
-func names(message string, o *v1beta2.Resource) bool {
+// mentionsObject is a function that reports whether a message of the manager contains the name of an object. Messages
+// contain the name of an object in the format of [apply.Ref].
+func mentionsObject(message string, o *v1beta2.Resource) bool {
 	name := apply.Ref{Group: o.Group, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}.String()
 	for rest := message; ; {
 		before, after, found := strings.Cut(rest, name)

@@ -45,9 +45,9 @@ type Move struct {
 	Undo    string    `json:"undo,omitempty"`
 }
 
-// Moves returns the last moves of all channels with the approvals and resumptions of their rollouts, the newest first.
-// The parameter program is the name of klm.
-func Moves(catalog *connection.Catalog, program string) []Move {
+// Changes returns the last moves of all channels with the approvals and resumptions of their rollouts, the newest
+// first. The parameter program is the name of klm.
+func Changes(catalog *connection.Catalog, program string) []Move {
 	var all []Move
 	for name, release := range catalog.Releases {
 		for i := range release.Status.Channels {
@@ -97,15 +97,15 @@ func CSV(all []Move) ([]byte, error) {
 	}
 	for i := range rows {
 		for j := range rows[i] {
-			rows[i][j] = noFormula(rows[i][j])
+			rows[i][j] = escapeFormula(rows[i][j])
 		}
 	}
 	err := c.WriteAll(rows)
 	return out.Bytes(), err
 }
 
-// noFormula returns the text in a form that a spreadsheet does not treat as a formula.
-func noFormula(text string) string {
+// escapeFormula returns the text in a form that a spreadsheet does not treat as a formula.
+func escapeFormula(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text
 	}
@@ -117,8 +117,8 @@ func noFormula(text string) string {
 // that, and "none" if no downgrade is possible. State is "" if the package does not know.
 type WayBack struct{ State, Text, Command string }
 
-// UrgencyOf returns a text with the reason for the urgency of a rollout, and the steps that the rollout leaves out.
-func UrgencyOf(o *v1beta2.ModuleRollout) string {
+// UrgencyText returns a text with the reason for the urgency of a rollout, and the steps that the rollout leaves out.
+func UrgencyText(o *v1beta2.ModuleRollout) string {
 	var leaves string
 	switch o.Spec.Urgency {
 	case v1beta2.UrgencyHotfix:
@@ -138,14 +138,14 @@ func UrgencyOf(o *v1beta2.ModuleRollout) string {
 // uses what the manager has found out and recorded in the status of the rollout. If the status of the rollout contains
 // nothing about a downgrade, WayBackOf uses what the ModuleTemplate of the new version declares.
 func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program string) WayBack {
-	if o.Spec.From == "" || o.Spec.IsBack() {
+	if o.Spec.From == "" || o.Spec.IsRollback() {
 		return WayBack{}
 	}
 	undo := fmt.Sprintf("%s rollout undo %s %s", program, o.Spec.Module, o.Spec.Channel)
 	switch w := o.Status.WayBack; {
 	case w == nil:
 		declared := catalog.ForResolve()
-		if err := declared.GoesBack(o.Spec.Module, o.Spec.To, o.Spec.From); err != nil {
+		if err := declared.CheckGoingBack(o.Spec.Module, o.Spec.To, o.Spec.From); err != nil {
 			return WayBack{"none", "There is no declared way back to " + o.Spec.From + ": " + err.Error() + ".", ""}
 		}
 		return WayBack{"declared", fmt.Sprintf("Version %s declares that going back to %s is safe.", o.Spec.To,

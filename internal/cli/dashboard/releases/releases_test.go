@@ -91,11 +91,11 @@ func TestWayBackOf(t *testing.T) {
 // urgency.
 func TestUrgencyOf(t *testing.T) {
 	o := &v1beta2.ModuleRollout{}
-	if got := UrgencyOf(o); got != "" {
+	if got := UrgencyText(o); got != "" {
 		t.Errorf("a normal rollout is %q", got)
 	}
 	o.Spec.Urgency, o.Spec.UrgencyReason, o.Spec.IgnoreWindows = v1beta2.UrgencyEmergency, "CVE-1", true
-	if got, want := UrgencyOf(o), "Emergency: no soak and no gate is waited for, and no maintenance window. "+
+	if got, want := UrgencyText(o), "Emergency: no soak and no gate is waited for, and no maintenance window. "+
 		"Reason: CVE-1"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -109,8 +109,8 @@ type Row struct {
 }
 
 // Arrange sorts rows, selects one page of rows, and makes the cells of this page, as the URL requests.
-func Arrange(at *url.URL, t Table, rows []Row) (Table, error) {
-	return ArrangeAll(at, t, len(rows), func(i, column int) string { return rows[i].Keys[column] },
+func Arrange(address *url.URL, t Table, rows []Row) (Table, error) {
+	return ArrangeAll(address, t, len(rows), func(i, column int) string { return rows[i].Keys[column] },
 		func(i int) []Cell { return rows[i].Cells() })
 }
 
@@ -138,7 +138,7 @@ func ArrangeAll(address *url.URL, t Table, n int, key func(i, column int) string
 			if descending {
 				a, b = b, a
 			}
-			return Compare(keys[a], keys[b])
+			return CompareNatural(keys[a], keys[b])
 		})
 	}
 	for i := range t.Columns {
@@ -152,7 +152,7 @@ func ArrangeAll(address *url.URL, t Table, n int, key func(i, column int) string
 		} else if i == at {
 			c.Order = "descending"
 		}
-		c.Sort = With(address, ParamSort, by, ParamPage, "")
+		c.Sort = WithQuery(address, ParamSort, by, ParamPage, "")
 	}
 	number, err := strconv.Atoi(cmp.Or(q.Get(ParamPage), "1"))
 	if err != nil || number < 1 {
@@ -163,10 +163,10 @@ func ArrangeAll(address *url.URL, t Table, n int, key func(i, column int) string
 	from := (number - 1) * pageRows
 	to := min(from+pageRows, n)
 	if t.First, t.Last = from+1, to; number > 1 {
-		t.Previous = With(address, ParamPage, strconv.Itoa(number-1))
+		t.Previous = WithQuery(address, ParamPage, strconv.Itoa(number-1))
 	}
 	if to < n {
-		t.Next = With(address, ParamPage, strconv.Itoa(number+1))
+		t.Next = WithQuery(address, ParamPage, strconv.Itoa(number+1))
 	}
 	for _, i := range order[from:to] {
 		t.Rows = append(t.Rows, cells(i))
@@ -179,8 +179,8 @@ func ArrangeAll(address *url.URL, t Table, n int, key func(i, column int) string
 	return t, nil
 }
 
-// Compare compares numbers and versions by their values, and everything else as text.
-func Compare(a, b string) int {
+// CompareNatural compares numbers and versions by their values, and everything else as text.
+func CompareNatural(a, b string) int {
 	if x, err := strconv.ParseFloat(a, 64); err == nil {
 		if y, err := strconv.ParseFloat(b, 64); err == nil {
 			return cmp.Compare(x, y)
@@ -189,9 +189,9 @@ func Compare(a, b string) int {
 	return cmp.Or(connection.CompareVersions(a, b), strings.Compare(a, b))
 }
 
-// With is a function that returns an address with changed query parameters. A query parameter with an empty value is
-// removed.
-func With(address *url.URL, pairs ...string) string {
+// WithQuery is a function that returns an address with changed query parameters. A query parameter with an empty value
+// is removed.
+func WithQuery(address *url.URL, pairs ...string) string {
 	q := address.Query()
 	for i := 0; i < len(pairs); i += 2 {
 		if q.Del(pairs[i]); pairs[i+1] != "" {

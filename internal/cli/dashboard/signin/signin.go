@@ -91,7 +91,7 @@ type User struct {
 
 // Validate returns an error if the options are wrong, without a request.
 func (o Options) Validate() error {
-	if _, err := o.complete(); err != nil {
+	if _, err := o.validateAndDefault(); err != nil {
 		return err
 	}
 	_, err := newSealer(o.Key)
@@ -100,7 +100,7 @@ func (o Options) Validate() error {
 
 // New reads the configuration of the provider.
 func New(ctx context.Context, o Options) (*SignIn, error) {
-	address, err := o.complete()
+	address, err := o.validateAndDefault()
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func New(ctx context.Context, o Options) (*SignIn, error) {
 	provider, err := oidc.NewProvider(ctx, o.Issuer)
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration of the OpenID Connect provider %s: %s", o.Issuer,
-			text.Clip(err.Error(), maxCause))
+			text.ClipLine(err.Error(), maxCause))
 	}
 	cookies, err := newSealer(o.Key)
 	if err != nil {
@@ -127,8 +127,8 @@ func New(ctx context.Context, o Options) (*SignIn, error) {
 // maxCause is the maximum number of bytes of an error message of the provider that a message of the dashboard contains.
 const maxCause = 300
 
-// complete checks the options, sets defaults, and returns the address of the dashboard.
-func (o *Options) complete() (*url.URL, error) {
+// validateAndDefault checks the options, sets defaults, and returns the address of the dashboard.
+func (o *Options) validateAndDefault() (*url.URL, error) {
 	if o.Issuer == "" || o.ClientID == "" {
 		return nil, errors.New("the OpenID Connect provider needs an issuer and a client id")
 	}
@@ -138,7 +138,7 @@ func (o *Options) complete() (*url.URL, error) {
 			o.RedirectURL, CallbackPath)
 	}
 	for _, u := range []string{o.Issuer, o.RedirectURL} {
-		if parsed, err := url.Parse(u); err != nil || parsed.Scheme != "https" && !isLoopback(parsed) {
+		if parsed, err := url.Parse(u); err != nil || parsed.Scheme != "https" && !isLoopbackHTTP(parsed) {
 			return nil, fmt.Errorf("%q does not begin with https://: tokens would be sent in the clear", u)
 		}
 	}
@@ -192,8 +192,8 @@ func orDefault(value, otherwise string) string {
 	return value
 }
 
-// isLoopback reports whether the address is on this machine, where http is acceptable.
-func isLoopback(u *url.URL) bool {
+// isLoopbackHTTP reports whether the address is on this machine, where http is acceptable.
+func isLoopbackHTTP(u *url.URL) bool {
 	host := u.Hostname()
 	return u.Scheme == "http" && (host == "127.0.0.1" || host == "::1" || host == "localhost")
 }
@@ -257,7 +257,7 @@ type attempt struct {
 // begin sends a visitor to the provider.
 func (s *SignIn) begin(w http.ResponseWriter, r *http.Request) {
 	a := attempt{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
-		Page: localPage(r.URL), Until: s.options.Now().Add(attemptTimeout)}
+		Page: safeReturnPath(r.URL), Until: s.options.Now().Add(attemptTimeout)}
 	if err := s.cookies.write(w, s.cookie(attemptCookie, attemptTimeout), a); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -271,9 +271,9 @@ func (s *SignIn) begin(w http.ResponseWriter, r *http.Request) {
 // maxPage is the maximum length of the address of the page to which a visitor returns after signing in.
 const maxPage = 1024
 
-// localPage returns path and query of an address. localPage returns / if a browser could interpret the path as another
-// host.
-func localPage(u *url.URL) string {
+// safeReturnPath returns path and query of an address. safeReturnPath returns / if a browser could interpret the path
+// as another host.
+func safeReturnPath(u *url.URL) string {
 	page := u.RequestURI()
 	if len(page) > maxPage || !strings.HasPrefix(page, "/") || strings.HasPrefix(page, "//") ||
 		strings.ContainsAny(page, "\\\r\n") {
@@ -292,11 +292,11 @@ func (s *SignIn) callback(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		http.Error(w, "signing in: "+text.Clip(err.Error(), maxCause)+"\n\nOpen the dashboard again to repeat it.",
+		http.Error(w, "signing in: "+text.ClipLine(err.Error(), maxCause)+"\n\nOpen the dashboard again to repeat it.",
 			http.StatusForbidden)
 		return
 	}
-	http.Redirect(w, r, page, http.StatusFound) //nolint:gosec // localPage has checked it
+	http.Redirect(w, r, page, http.StatusFound) //nolint:gosec // safeReturnPath has checked it
 }
 
 // finish verifies the provider's answer.

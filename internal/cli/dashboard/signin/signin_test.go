@@ -28,7 +28,7 @@ type site struct {
 
 func newSite(t *testing.T, change func(*Options)) *site {
 	t.Helper()
-	s := &site{provider: fixture.NewProvider(t), now: time.Now()}
+	s := &site{provider: fixture.NewOIDCProvider(t), now: time.Now()}
 	var handler http.Handler
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(w, r)
@@ -175,7 +175,7 @@ func TestRefusedTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, nil)
-			s.provider.Set(test.claims)
+			s.provider.MergeClaims(test.claims)
 			if test.signer {
 				s.provider.UseOtherKey(t)
 			}
@@ -294,14 +294,14 @@ func TestLocalPage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := localPage(u); got != want {
+		if got := safeReturnPath(u); got != want {
 			t.Errorf("localPage(%q) = %q, want %q", address, got, want)
 		}
 	}
 }
 
 func TestOptions(t *testing.T) {
-	p := fixture.NewProvider(t)
+	p := fixture.NewOIDCProvider(t)
 	good := Options{Issuer: p.URL, ClientID: "klm", RedirectURL: "https://fleet.example.org" + CallbackPath,
 		Key: make([]byte, 32)}
 	for name, test := range map[string]struct {

@@ -91,7 +91,7 @@ type Controller struct {
 }
 
 // Agents delivers the agents of all runtimes. Agents is safe for concurrent use, with one condition: for each Kyma,
-// only one call of Plan or Deliver may run at a time.
+// only one call of Plan or DeliverOrRemove may run at a time.
 type Agents struct {
 	Options
 	Controller
@@ -108,8 +108,9 @@ type record struct {
 	// assumed is true from a start of the manager until the first heartbeat of the agent. While assumed is true, no
 	// request about the agent is sent to the runtime, because its state in status.agent is assumed to be still right.
 	assumed   bool
-	delivered *delivery.Memory        // only Plan and Deliver use it
-	deletion  *apply.DeletionProgress // only Deliver uses it: objects with a deletion request, if agents are disabled
+	delivered *delivery.Memory // only Plan and DeliverOrRemove use it
+	// only DeliverOrRemove uses it: objects with a deletion request, if agents are disabled
+	deletion *apply.DeletionProgress
 	// behindSince is the time since when the agent reports a watch list that differs from the desired one; behindSince
 	// is zero if the watch lists are equal.
 	behindSince time.Time
@@ -126,7 +127,7 @@ func New(o Options, c Controller) *Agents {
 
 // Target is the runtime to which one reconcile delivers the agent.
 type Target struct {
-	// Kyma is the Kyma in the control plane, whose status.agent Plan and Deliver update.
+	// Kyma is the Kyma in the control plane, whose status.agent Plan and DeliverOrRemove update.
 	Kyma *v1beta2.Kyma
 	// Runtime is the connection to the runtime. What the package has remembered about the runtime over another
 	// connection is not used.
@@ -146,9 +147,9 @@ type Plan struct {
 	pending   bool   // the watch list is not complete yet, so nothing is delivered
 }
 
-// Plan computes the objects of the agent that have to be delivered, and lists them in status.agent. The caller must
-// save the status before the call of [Agents.Deliver].
-func (a *Agents) Plan(ctx context.Context, t Target) (p Plan, err error) {
+// PrepareDelivery computes the objects of the agent that have to be delivered, and lists them in status.agent. The
+// caller must save the status before the call of [Agents.Deliver].
+func (a *Agents) PrepareDelivery(ctx context.Context, t Target) (p Plan, err error) {
 	if a.Delivery == nil {
 		return p, nil
 	}
@@ -156,8 +157,8 @@ func (a *Agents) Plan(ctx context.Context, t Target) (p Plan, err error) {
 	if agent == nil {
 		agent = newStatus(t.Now)
 	}
-	waits := a.waitsForInterests(t) // before the interests are read
-	request, err := a.request(ctx, t.Kyma, t.Runtime.Server)
+	waits := a.recordInterestsWait(t) // before the interests are read
+	request, err := a.desiredRequest(ctx, t.Kyma, t.Runtime.Server)
 	if err != nil {
 		return p, err
 	}
@@ -168,7 +169,7 @@ func (a *Agents) Plan(ctx context.Context, t Target) (p Plan, err error) {
 		}
 	}
 	p.watchlist, t.Kyma.Status.Agent = request.Watchlist.Digest(), agent
-	p.agent, err = a.Delivery.Plan(request, agent)
+	p.agent, err = a.Delivery.PlanAndAddRefs(request, agent)
 	return p, err
 }
 
@@ -177,9 +178,10 @@ func newStatus(now time.Time) *v1beta2.AgentStatus {
 	return &v1beta2.AgentStatus{Since: metav1.NewTime(now.Truncate(time.Second))}
 }
 
-// Deliver applies the plan to the agent of a runtime and updates status.agent. If agents are disabled, Deliver removes
-// the agent. recheckAfter is the time after which the Kyma is reconciled again even without an event; 0 means never.
-func (a *Agents) Deliver(ctx context.Context, t Target, p Plan) (recheckAfter time.Duration, err error) {
+// DeliverOrRemove applies the plan to the agent of a runtime and updates status.agent. If agents are disabled,
+// DeliverOrRemove removes the agent. recheckAfter is the time after which the Kyma is reconciled again even without an
+// event; 0 means never.
+func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheckAfter time.Duration, err error) {
 	if a.Delivery == nil {
 		return 0, a.remove(ctx, t)
 	}
@@ -191,7 +193,7 @@ func (a *Agents) Deliver(ctx context.Context, t Target, p Plan) (recheckAfter ti
 	a.editRecord(t, func(r *record) { delivered = r.delivered })
 	s := t.Kyma.Status.Agent
 	if !s.Connected {
-		delivered.CompareUnlessDoneWithin(compareInterval)
+		delivered.RequireComparisonUnlessDoneWithin(compareInterval)
 	}
 	var waitsFor string
 	if !p.pending {
@@ -227,12 +229,12 @@ func (a *Agents) remove(ctx context.Context, t Target) error {
 	return nil
 }
 
-// TakeOver adds, to status.agent, the objects of the Kyma project's watcher (its counterpart of the agent) if the Kyma
-// project's lifecycle-manager has left these objects in the runtime. The Kyma project's lifecycle-manager sets the
-// condition SKRWebhook on every Kyma with a watcher, but does not set status.agent. Our manager, in contrast, sets the
-// condition SKRWebhook only together with status.agent. If a Kyma has the condition SKRWebhook and no status.agent,
+// AdoptFormerWatcher adds, to status.agent, the objects of the Kyma project's watcher (its counterpart of the agent) if
+// the Kyma project's lifecycle-manager has left these objects in the runtime. The Kyma project's lifecycle-manager sets
+// the condition SKRWebhook on every Kyma with a watcher, but does not set status.agent. Our manager, in contrast, sets
+// the condition SKRWebhook only together with status.agent. If a Kyma has the condition SKRWebhook and no status.agent,
 // objects of the Kyma project's watcher are therefore in the runtime.
-func TakeOver(k *v1beta2.Kyma, now time.Time) {
+func AdoptFormerWatcher(k *v1beta2.Kyma, now time.Time) {
 	s := &k.Status
 	if s.Agent == nil && meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSKRWebhook) != nil {
 		s.Agent = newStatus(now)
@@ -240,10 +242,10 @@ func TakeOver(k *v1beta2.Kyma, now time.Time) {
 	}
 }
 
-// CompareAtNextDelivery makes the next Deliver compare the objects of the agent in the runtime with the desired ones,
-// because somebody may have deleted objects.
+// CompareAtNextDelivery makes the next DeliverOrRemove compare the objects of the agent in the runtime with the desired
+// ones, because somebody may have deleted objects.
 func (a *Agents) CompareAtNextDelivery(t Target) {
-	a.editRecord(t, func(r *record) { r.delivered.CompareUnlessDoneWithin(0) })
+	a.editRecord(t, func(r *record) { r.delivered.RequireComparisonUnlessDoneWithin(0) })
 }
 
 // ReportsChanges reports whether an agent with a valid certificate reports the changes in the runtime. ReportsChanges
@@ -252,9 +254,10 @@ func (a *Agents) ReportsChanges(s *v1beta2.AgentStatus, now time.Time) bool {
 	return a.Delivery != nil && s != nil && s.Connected && now.Before(a.Delivery.RenewalTime(s))
 }
 
-// Assume records that the status of a runtime is assumed to be right, although no request was made to the runtime. The
-// Kyma is enqueued after the first heartbeat of the agent, or after the heartbeat timeout if no heartbeat arrives.
-func (a *Agents) Assume(kyma string, now time.Time) {
+// AssumeUnchanged records that the status of a runtime is assumed to be right, although no request was made to the
+// runtime. The Kyma is enqueued after the first heartbeat of the agent, or after the heartbeat timeout if no heartbeat
+// arrives.
+func (a *Agents) AssumeUnchanged(kyma string, now time.Time) {
 	a.editRecord(Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}, Now: now},
 		func(r *record) { r.assumed = true })
 	a.Reviews.AddAfter(kyma, a.HeartbeatTimeout())
@@ -272,8 +275,8 @@ func (a *Agents) CertificateOverdue(s *v1beta2.AgentStatus, now time.Time) time.
 	return max(now.Sub(a.Delivery.RenewalTime(s)), 0)
 }
 
-// Revoke revokes the certificates of a runtime whose Kyma is deleted.
-func (a *Agents) Revoke(ctx context.Context, kyma string) error {
+// RevokeCertificatesOf revokes the certificates of a runtime whose Kyma is deleted.
+func (a *Agents) RevokeCertificatesOf(ctx context.Context, kyma string) error {
 	if a.RevokeCertificates == nil {
 		return nil
 	}
@@ -331,7 +334,7 @@ func (a *Agents) editRecord(t Target, f func(*record)) {
 //
 // Row 3 of this table applies after a start of the manager, to an agent that has not sent a heartbeat to this process
 // yet.
-func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) time.Duration {
+func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) (recheckAfter time.Duration) {
 	s, name := t.Kyma.Status.Agent, t.Kyma.Name
 	state, connected := a.AgentStates.State(name)
 	before := s.Connected

@@ -359,11 +359,11 @@ func TestNeedsReconcile(t *testing.T) {
 
 			// The runtime has an agent that watches ConfigMaps, because a module contains ConfigMaps.
 			pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: maps, Notify: func(runtimes.Event) {}})
-			request, err := a.request(t.Context(), k, rt.Server)
+			request, err := a.desiredRequest(t.Context(), k, rt.Server)
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := a.Delivery.Plan(request, &v1beta2.AgentStatus{})
+			plan, err := a.Delivery.PlanAndAddRefs(request, &v1beta2.AgentStatus{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -433,26 +433,26 @@ func TestWaitsForInterests(t *testing.T) {
 		return m
 	}
 	target := Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, Now: time.Now()}
-	if a.waitsForInterests(target) {
+	if a.recordInterestsWait(target) {
 		t.Error("without Manifests, there is nothing to wait for")
 	}
 	target.Manifests = []*v1beta2.Manifest{manifest("new", ""), nil}
-	if !a.waitsForInterests(target) {
+	if !a.recordInterestsWait(target) {
 		t.Error("a Manifest that is being installed is not waited for")
 	}
 	target.Now = target.Now.Add(installInterestsTimeout)
-	if a.waitsForInterests(target) {
+	if a.recordInterestsWait(target) {
 		t.Error("a Manifest that is never installed is waited for without a limit")
 	}
 	target.Manifests = append(target.Manifests, manifest("old", "sha256:x"))
-	if !a.waitsForInterests(target) {
+	if !a.recordInterestsWait(target) {
 		t.Error("a Manifest that was installed before the process has started is not waited for longer")
 	}
 	for _, name := range []string{"new", "old"} {
 		pool.Subscribe("a", runtimes.Subscriber{Key: runtimes.ManifestSubscriberKey("kcp-system", name),
 			Notify: func(runtimes.Event) {}, Interests: []runtimes.Interest{{Kind: "Job"}}})
 	}
-	if a.waitsForInterests(target) {
+	if a.recordInterestsWait(target) {
 		t.Error("all Manifests have declared their interests, and are waited for")
 	}
 }
@@ -475,7 +475,7 @@ func TestTakeOver(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			k := &v1beta2.Kyma{Status: c.status}
-			TakeOver(k, time.Now())
+			AdoptFormerWatcher(k, time.Now())
 			got := 0
 			if s := k.Status.Agent; s != nil {
 				got = len(s.Synced)

@@ -16,10 +16,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// request returns the desired watch list and webhooks of the agent of a runtime. The watch list contains the objects
-// that other controllers want to be notified of (interests), and the objects of Watchers. The webhooks come from the
-// Watchers.
-func (a *Agents) request(ctx context.Context, k *v1beta2.Kyma, server string) (delivery.Request, error) {
+// desiredRequest returns the desired watch list and webhooks of the agent of a runtime. The watch list contains the
+// objects that other controllers want to be notified of (interests), and the objects of Watchers. The webhooks come
+// from the Watchers.
+func (a *Agents) desiredRequest(ctx context.Context, k *v1beta2.Kyma, server string) (delivery.Request, error) {
 	request := delivery.Request{Kyma: k, Server: server, NotBefore: CertificatesNotBefore(k)}
 	request.Watchlist.HeartbeatInterval = metav1.Duration{Duration: a.HeartbeatInterval}
 	for _, i := range a.Runtimes.Interests(k.Name) {
@@ -110,13 +110,14 @@ const (
 	restartInterestsTimeout = 2 * time.Minute // for a Manifest that was installed before this process started
 )
 
-// waitsForInterests reports whether the delivery has to wait because the watch list is incomplete: the Manifest
+// recordInterestsWait reports whether the delivery has to wait because the watch list is incomplete: the Manifest
 // controller has not yet declared for every Manifest which objects have to be watched.
-func (a *Agents) waitsForInterests(t Target) (waits bool) {
+func (a *Agents) recordInterestsWait(t Target) (waits bool) {
 	var keys []string
 	timeout := installInterestsTimeout
 	for _, m := range t.Manifests {
-		if m == nil || !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() || m.Target() == v1beta2.TargetControlPlane {
+		if m == nil || !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() ||
+			m.EffectiveTarget() == v1beta2.TargetControlPlane {
 			continue // it has no objects in the runtime
 		}
 		key := runtimes.ManifestSubscriberKey(m.Namespace, m.Name)

@@ -87,7 +87,7 @@ func (a *Agents) needsReconcile(ctx context.Context, kyma string) (needed bool, 
 	if interestsTimeout > 0 && !a.haveInterests(kyma, manifests) {
 		return false, cmp.Or(min(recheckAfter, interestsTimeout), interestsTimeout)
 	}
-	request, err := a.request(ctx, k, server)
+	request, err := a.desiredRequest(ctx, k, server)
 	if err != nil {
 		return true, 0
 	}

@@ -68,9 +68,9 @@ func (c *Copies) Base(ctx context.Context) (*render.Bundle, error) {
 	return c.base.bundle, nil
 }
 
-// BaseResources lists the base objects that are deleted with the Kyma. BaseResources does not list the Namespace
-// kyma-system, which is not deleted because it may contain objects of users.
-func (c *Copies) BaseResources() []v1beta2.Resource {
+// BaseResourcesToDelete lists the base objects that are deleted with the Kyma. BaseResourcesToDelete does not list the
+// Namespace kyma-system, which is not deleted because it may contain objects of users.
+func (c *Copies) BaseResourcesToDelete() []v1beta2.Resource {
 	var all []v1beta2.Resource
 	if name := c.options.PullSecret; name != "" {
 		all = append(all, v1beta2.Resource{Version: "v1", Kind: "Secret",
@@ -88,10 +88,10 @@ func (c *Copies) BaseResources() []v1beta2.Resource {
 // SyncBase sends the base objects in two cases: the runtime does not have them yet (isCurrent is false), or base
 // objects in the runtime were changed or deleted.
 func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, isCurrent bool) error {
-	if err := c.compareBase(ctx, t, base); err != nil {
+	if err := c.compareBaseIfUncertain(ctx, t, base); err != nil {
 		return err
 	}
-	wrong := c.takeBaseWrong(t)
+	wrong := c.consumeBaseDrift(t)
 	if isCurrent && !wrong {
 		return nil
 	}
@@ -102,17 +102,18 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 	return err
 }
 
-// ResendBase makes the next SyncBase send the base objects again. Callers use ResendBase if the runtime does not serve
-// a kind of the catalog, because the base objects contain the CRDs of these kinds. If the base objects were sent or
-// compared in the last 10 seconds, ResendBase does nothing: the CRDs exist, and the runtime will serve their kinds
-// soon.
-func (c *Copies) ResendBase(t Target) {
+// ResendBaseAtNextSync makes the next SyncBase send the base objects again. Callers use ResendBaseAtNextSync if the
+// runtime does not serve a kind of the catalog, because the base objects contain the CRDs of these kinds. If the base
+// objects were sent or compared in the last 10 seconds, ResendBaseAtNextSync does nothing: the CRDs exist, and the
+// runtime will serve their kinds soon.
+func (c *Copies) ResendBaseAtNextSync(t Target) {
 	const servedWithinPeriod = 10 * time.Second
 	c.editRecord(t, func(r *record) { r.baseWrong = r.baseWrong || t.Now.Sub(r.baseComparedAt) > servedWithinPeriod })
 }
 
-// compareBase compares the base objects in the runtime with the desired ones if events about them may have been missed.
-func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle) error {
+// compareBaseIfUncertain compares the base objects in the runtime with the desired ones if events about them may have
+// been missed.
+func (c *Copies) compareBaseIfUncertain(ctx context.Context, t Target, base *render.Bundle) error {
 	var uncertain bool
 	var sent *apply.Progress
 	c.editRecord(t, func(r *record) {
@@ -131,16 +132,16 @@ func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle)
 	return nil
 }
 
-// takeBaseWrong reports whether a base object was changed or deleted since the last call. If takeBaseWrong returns
-// true, all base objects are sent again, and the whole catalog copy is compared.
-func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
+// consumeBaseDrift reports whether a base object was changed or deleted since the last call. If consumeBaseDrift
+// returns true, all base objects are sent again, and the whole catalog copy is compared.
+func (c *Copies) consumeBaseDrift(t Target) (hadDrifted bool) {
 	c.editRecord(t, func(r *record) {
-		if wrong = r.baseWrong; wrong {
+		if hadDrifted = r.baseWrong; hadDrifted {
 			r.baseWrong, r.baseSent = false, &apply.Progress{}
 			r.compareAll = true // the deletion of a CRD deletes its objects, too
 		}
 	})
-	return wrong
+	return hadDrifted
 }
 
 // sendBase applies the base objects that were not sent before.
@@ -154,7 +155,7 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 	if err != nil {
 		return fmt.Errorf("preparing runtime %s: %w", t.Kyma.Name, err)
 	}
-	if hasCreatedKinds(result.Created) {
+	if hasCreatedCatalogCRDs(result.Created) {
 		c.editRecord(t, func(r *record) { r.digest, r.has = "", map[objectKey]string{} })
 	}
 	if len(result.Waiting) > 0 {
@@ -166,9 +167,10 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 	return nil
 }
 
-// hasCreatedKinds reports whether the CRDs of all kinds of the catalog are among the objects that were just created. If
-// the CRDs of all kinds of the catalog were just created, the runtime cannot contain an object of a catalog copy yet.
-func hasCreatedKinds(created []apply.Ref) bool {
+// hasCreatedCatalogCRDs reports whether the CRDs of all kinds of the catalog are among the objects that were just
+// created. If the CRDs of all kinds of the catalog were just created, the runtime cannot contain an object of a catalog
+// copy yet.
+func hasCreatedCatalogCRDs(created []apply.Ref) bool {
 	for _, name := range []string{"moduletemplates", "modulereleasemetas"} {
 		crd := name + "." + v1beta2.GroupVersion.Group
 		if !slices.ContainsFunc(created, func(r apply.Ref) bool {

@@ -162,9 +162,9 @@ func (c *Copies) Sync(ctx context.Context, t Target) error {
 		outdated, all = c.findOutdated(t, want)
 	}
 	if err := c.update(ctx, t, want, suspects, outdated, all); err != nil {
-		c.returnSuspects(t, suspects, all)
+		c.restoreSuspects(t, suspects, all)
 		if loop.Reason(err) == apply.KindUnknown {
-			c.ResendBase(t) // the next reconcile creates the CRD again
+			c.ResendBaseAtNextSync(t) // the next reconcile creates the CRD again
 		}
 		return err
 	}
@@ -207,21 +207,21 @@ func (c *Copies) editRecord(t Target, f func(*record)) {
 
 // takeSuspects returns the suspects that were recorded since the last call: objects that may differ from the catalog
 // copy. The second result, all, is true if every object of the catalog copy has to be compared.
-func (c *Copies) takeSuspects(t Target, key contentsKey) (suspects map[objectKey]bool, all bool) {
+func (c *Copies) takeSuspects(t Target, newKey contentsKey) (suspects map[objectKey]bool, compareAll bool) {
 	c.editRecord(t, func(r *record) {
-		suspects, all = r.suspects, r.compareAll
-		r.suspects, r.compareAll, r.key = nil, false, key
+		suspects, compareAll = r.suspects, r.compareAll
+		r.suspects, r.compareAll, r.key = nil, false, newKey
 	})
 	if suspects == nil {
 		suspects = map[objectKey]bool{}
 	}
-	return suspects, all
+	return suspects, compareAll
 }
 
-// returnSuspects records the results of takeSuspects again, because the suspects could not be corrected.
-func (c *Copies) returnSuspects(t Target, suspects map[objectKey]bool, all bool) {
+// restoreSuspects records the results of takeSuspects again, because the suspects could not be corrected.
+func (c *Copies) restoreSuspects(t Target, suspects map[objectKey]bool, compareAll bool) {
 	c.editRecord(t, func(r *record) {
-		r.digest, r.has, r.compareAll = "", nil, r.compareAll || all
+		r.digest, r.has, r.compareAll = "", nil, r.compareAll || compareAll
 		for key := range suspects {
 			r.suspect(key)
 		}
@@ -270,7 +270,7 @@ func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unkno
 // applies or deletes them.
 func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool,
 	outdated []objectKey, all bool) error {
-	if err := c.audit(ctx, t, want, suspects); err != nil {
+	if err := c.addDriftedIfAuditDue(ctx, t, want, suspects); err != nil {
 		return err
 	}
 	extra := map[objectKey]bool{}
@@ -289,7 +289,7 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 		}
 	}
 	if all {
-		if err := c.compare(ctx, t, want, suspects, extra); err != nil {
+		if err := c.addListedDifferences(ctx, t, want, suspects, extra); err != nil {
 			return err
 		}
 	}
@@ -303,10 +303,11 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 	return err
 }
 
-// audit compares all objects of the catalog copy in the runtime field by field with the desired ones, and adds those
-// that differ to suspects. If the runtime is not watched, audit makes this comparison once per AuditInterval. If the
-// runtime is watched, audit makes this comparison only when events may have been missed.
-func (c *Copies) audit(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool) error {
+// addDriftedIfAuditDue compares all objects of the catalog copy in the runtime field by field with the desired ones,
+// and adds those that differ to suspects. If the runtime is not watched, addDriftedIfAuditDue makes this comparison
+// once per AuditInterval. If the runtime is watched, addDriftedIfAuditDue makes this comparison only when events may
+// have been missed.
+func (c *Copies) addDriftedIfAuditDue(ctx context.Context, t Target, want *contents, addTo map[objectKey]bool) error {
 	if !c.isAuditDue(t) {
 		return nil
 	}
@@ -315,7 +316,7 @@ func (c *Copies) audit(ctx context.Context, t Target, want *contents, suspects m
 		return fmt.Errorf("comparing the catalog of runtime %s: %w", t.Kyma.Name, err)
 	}
 	for _, d := range drifted {
-		suspects[objectKey{d.Ref.Kind, d.Ref.Name}] = true
+		addTo[objectKey{d.Ref.Kind, d.Ref.Name}] = true
 	}
 	c.editRecord(t, func(r *record) { r.auditedAt = time.Now() })
 	return nil
@@ -331,9 +332,10 @@ func (c *Copies) isAuditDue(t Target) bool {
 	return time.Since(auditedAt) >= c.options.AuditInterval*7/8
 }
 
-// compare lists the catalog objects in the runtime. compare adds the objects that differ to suspects, and the objects
-// that may have to be deleted to extra.
-func (c *Copies) compare(ctx context.Context, t Target, want *contents, suspects, extra map[objectKey]bool) error {
+// addListedDifferences lists the catalog objects in the runtime. addListedDifferences adds the objects that differ to
+// suspects, and the objects that may have to be deleted to extra.
+func (c *Copies) addListedDifferences(ctx context.Context, t Target, want *contents, addSuspects,
+	addExtra map[objectKey]bool) error {
 	found := map[objectKey]string{}
 	for _, gvk := range kinds {
 		listed, err := t.Runtime.List(ctx, gvk, v1beta2.RuntimeNamespace)
@@ -350,13 +352,13 @@ func (c *Copies) compare(ctx context.Context, t Target, want *contents, suspects
 			case want.hashes[key] != "" && o.DeletionTime.IsZero():
 				found[key] = hash
 			case want.hashes[key] == "" && (hash != "" || o.Labels[v1beta2.LabelManagedBy] == v1beta2.ManagedByKyma):
-				extra[key] = true
+				addExtra[key] = true
 			}
 		}
 	}
 	for key, hash := range want.hashes {
 		if found[key] != hash {
-			suspects[key] = true
+			addSuspects[key] = true
 		}
 	}
 	return nil

@@ -61,7 +61,7 @@ func TestCheck(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			r := &record{}
-			if got := r.check(v, "ModuleTemplate", &c.object, c.deleted); got != c.wrong ||
+			if got := r.suspectIfWrong(v, "ModuleTemplate", &c.object, c.deleted); got != c.wrong ||
 				r.suspects[objectKey{"ModuleTemplate", c.object.Name}] != c.wrong {
 				t.Errorf("%s: wrong is %v and suspects %v, want %v", c.reason, got, r.suspects, c.wrong)
 			}
@@ -156,7 +156,7 @@ func TestCopyDuringRollout(t *testing.T) {
 			}
 			all[i] = made.digest
 			c.records["a"] = &record{key: key, digest: made.digest}
-			if outdated, err := c.Outdated(t.Context()); err != nil || len(outdated) > 0 {
+			if outdated, err := c.OutdatedKymas(t.Context()); err != nil || len(outdated) > 0 {
 				t.Errorf("the catalog copy is outdated as soon as it is made: %v, %v", outdated, err)
 			}
 		}

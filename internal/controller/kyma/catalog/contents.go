@@ -57,7 +57,7 @@ func Indexes() []Index {
 // object of the catalog is read from the cache when it is needed. After the decisions, the caller has to call the
 // returned function, which returns an error if a read of the catalog has failed. If the returned function returns an
 // error, the caller must discard its decisions about versions.
-func (c *Copies) Lookup(ctx context.Context) (channel.Catalog, func() error) {
+func (c *Copies) Lookup(ctx context.Context) (catalog channel.Catalog, readError func() error) {
 	var errs []error
 	note := func(err error) bool {
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -93,7 +93,7 @@ func (c *Copies) Lookup(ctx context.Context) (channel.Catalog, func() error) {
 			return pointers(list.Items)
 		},
 		Restricted: c.options.Restricted,
-		Turn: admission.Of(admission.Lookups{
+		Turn: admission.NewTurnFunc(admission.Lookups{
 			Rollout: func(name string) *v1beta2.ModuleRollout {
 				if found := (&v1beta2.ModuleRollout{}); get(name, found) {
 					return found
@@ -163,10 +163,11 @@ func (c *Copies) Invalidate() {
 	}
 }
 
-// InvalidateLater drops all contents from memory, but sends no signal to [Copies.Changed]. InvalidateLater is for a
-// channel that begins to move in stages: the catalog copies of most runtimes do not change yet, so they need no
-// reconcile at once. When the rollout admits a runtime, the runtime is reconciled and gets its new catalog copy.
-func (c *Copies) InvalidateLater() {
+// InvalidateWithoutSignal drops all contents from memory, but sends no signal to [Copies.Changed].
+// InvalidateWithoutSignal is for a channel that begins to move in stages: the catalog copies of most runtimes do not
+// change yet, so they need no reconcile at once. When the rollout admits a runtime, the runtime is reconciled and gets
+// its new catalog copy.
+func (c *Copies) InvalidateWithoutSignal() {
 	c.contents.mu.Lock()
 	c.contents.byKey, c.contents.moving = nil, nil
 	c.contents.mu.Unlock()
@@ -175,10 +176,10 @@ func (c *Copies) InvalidateLater() {
 // Changed returns a channel that receives a signal after one or more calls of [Copies.Invalidate].
 func (c *Copies) Changed() <-chan struct{} { return c.contents.changed }
 
-// Outdated returns the names of the Kymas whose runtimes do not have the current catalog copy. Outdated leaves out a
-// Kyma that this process has not synced yet, because the first sync sends the current catalog copy. Outdated reads all
-// Kymas from the cache.
-func (c *Copies) Outdated(ctx context.Context) ([]string, error) {
+// OutdatedKymas returns the names of the Kymas whose runtimes do not have the current catalog copy. OutdatedKymas
+// leaves out a Kyma that this process has not synced yet, because the first sync sends the current catalog copy.
+// OutdatedKymas reads all Kymas from the cache.
+func (c *Copies) OutdatedKymas(ctx context.Context) ([]string, error) {
 	var kymas v1beta2.KymaList
 	if err := c.options.Client.List(ctx, &kymas, client.InNamespace(c.options.Namespace),
 		client.UnsafeDisableDeepCopy); err != nil {
@@ -249,7 +250,7 @@ func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(
 	for i, r := range all.Releases {
 		all.Releases[i] = withProven(r, c.contents.moving, ahead)
 	}
-	made, err := copyOf(key.access, all)
+	made, err := computeContents(key.access, all)
 	if err != nil {
 		return key, nil, err
 	}
@@ -321,9 +322,9 @@ func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1
 	return shown
 }
 
-// copyOf returns the contents of the catalog copy for all runtimes that have the access in the parameter "access",
-// which states the modules that a runtime may use.
-func copyOf(access channel.Access, all channel.Contents) (*contents, error) {
+// computeContents returns the contents of the catalog copy for all runtimes that have the access in the parameter
+// "access", which states the modules that a runtime may use.
+func computeContents(access channel.Access, all channel.Contents) (*contents, error) {
 	visible, err := channel.CatalogCopyFor(access, all, v1beta2.RuntimeNamespace)
 	if err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func (c *Copies) subscribe(kyma string, replay bool) {
 		})
 	}
 	c.options.Runtimes.Subscribe(kyma, runtimes.Subscriber{
-		Key: subscriberKey(kyma), Interests: c.options.Runtimes.ShareInterests(interests), ReplayMissed: replay,
+		Key: subscriberKey(kyma), Interests: c.options.Runtimes.InternInterests(interests), ReplayMissed: replay,
 		Notify: func(e runtimes.Event) {
 			if c.noteEvent(kyma, e) {
 				c.options.Enqueue(kyma)
@@ -108,13 +108,13 @@ func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
 		return true
 	}
 	if !e.Listed {
-		return e.Object != nil && r.check(want, e.Interest.Kind, e.Object, e.Deleted)
+		return e.Object != nil && r.suspectIfWrong(want, e.Interest.Kind, e.Object, e.Deleted)
 	}
 	wrong := false
 	listed := map[string]bool{}
 	for i := range e.Objects {
 		listed[e.Objects[i].Name] = true
-		wrong = r.check(want, e.Interest.Kind, &e.Objects[i], false) || wrong
+		wrong = r.suspectIfWrong(want, e.Interest.Kind, &e.Objects[i], false) || wrong
 	}
 	for key := range want.hashes {
 		if key.kind == e.Interest.Kind && !listed[key.name] {
@@ -125,9 +125,10 @@ func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
 	return wrong
 }
 
-// check adds an object to the suspects if it differs from the contents of the catalog copy, and returns whether it
-// differs.
-func (r *record) check(want *contents, kind string, o *metav1.PartialObjectMetadata, deleted bool) (wrong bool) {
+// suspectIfWrong adds an object to the suspects if it differs from the contents of the catalog copy, and returns
+// whether it differs.
+func (r *record) suspectIfWrong(want *contents, kind string, o *metav1.PartialObjectMetadata, deleted bool) (
+	wrong bool) {
 	key := objectKey{kind, o.Name}
 	if wrong = !want.isSatisfiedBy(key, o, deleted); wrong {
 		r.suspect(key)

@@ -72,16 +72,16 @@ func New(recorder events.EventRecorder) *Log {
 	return &Log{recorder: recorder, budget: budget.New(burst, interval)}
 }
 
-// Saved compares the saved status of a Kyma in the control plane with its previous status, and records the resulting
-// events on this Kyma. If the parameter "left" is true, the manager leaves all modules in the runtime, so Saved records
-// no event that a module was removed.
-func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
+// RecordSaved compares the saved status of a Kyma in the control plane with its previous status, and records the
+// resulting events on this Kyma. If the parameter "modulesStay" is true, the manager leaves all modules in the runtime,
+// so RecordSaved records no event that a module was removed.
+func (l *Log) RecordSaved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, modulesStay bool) {
 	if l.recorder == nil {
 		return
 	}
 	all := slices.Concat(changelog.ReachabilityEvents(before, &kyma.Status),
 		changelog.CredentialEvents(before, &kyma.Status), changelog.Events(before.Modules, kyma.Status.Modules))
-	if left {
+	if modulesStay {
 		all = slices.DeleteFunc(all, func(e changelog.Event) bool { return e.Reason == v1beta2.EventRemoved })
 	}
 	for _, e := range changelog.Fold(all) {
@@ -89,9 +89,10 @@ func (l *Log) Saved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, left bool) {
 	}
 }
 
-// Publish compares the status that is about to be published with the present status of the Kyma in the runtime, and
-// records the resulting events. The events are recorded on the Kyma in the runtime, the parameter remote.
-func (l *Log) Publish(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma, after *v1beta2.KymaStatus) {
+// RecordInRuntime compares the status that is about to be published with the present status of the Kyma in the runtime,
+// and records the resulting events. The events are recorded on the Kyma in the runtime, the parameter remote.
+func (l *Log) RecordInRuntime(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma,
+	after *v1beta2.KymaStatus) {
 	for _, e := range changelog.Fold(changelog.Events(remote.Status.Modules, after.Modules)) {
 		now := time.Now()
 		if l.budget.Take(kyma, now) > 0 {

@@ -47,7 +47,7 @@ func TestPublish(t *testing.T) {
 	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Status: status(1, v1beta2.StateReady)}
 	publish := func(after v1beta2.KymaStatus, want int) {
 		t.Helper()
-		l.Publish(t.Context(), "k", rt, remote, &after)
+		l.RecordInRuntime(t.Context(), "k", rt, remote, &after)
 		if len(rt.names) != want {
 			t.Errorf("%d events, want %d", len(rt.names), want)
 		}
@@ -62,10 +62,10 @@ func TestPublish(t *testing.T) {
 	publish(status(4, v1beta2.StateError), 6)
 	for minute := range 100 { // the modules fail and recover without end
 		remote.Status = status(2*minute, v1beta2.StateReady)
-		l.Publish(t.Context(), "k", rt, remote, new(status(2*minute+1, v1beta2.StateError)))
+		l.RecordInRuntime(t.Context(), "k", rt, remote, new(status(2*minute+1, v1beta2.StateError)))
 	}
 	publish(status(0, v1beta2.StateError), burst-2) // two were sent twice
-	l.Publish(t.Context(), "other", rt, remote, new(status(1001, v1beta2.StateError)))
+	l.RecordInRuntime(t.Context(), "other", rt, remote, new(status(1001, v1beta2.StateError)))
 	if len(rt.names) != burst {
 		t.Error("another runtime has no budget of its own")
 	}

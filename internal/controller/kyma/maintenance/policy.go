@@ -10,11 +10,11 @@
 //
 // # How it works
 //
-// The policy is in a ConfigMap or in a file. If the policy is in a ConfigMap, every call of Refresh reads it from the
-// cache, so that no decision uses an outdated policy. If the policy is in a file, the package reads the file every 5
-// seconds. A policy that cannot be parsed does not replace the policy in force, and Problem returns the parse error. If
-// no policy is in force, updates that need a window are blocked, and the blocker shows the parse error. If the policy
-// is removed from the ConfigMap or the file, no policy is in force.
+// The policy is in a ConfigMap or in a file. If the policy is in a ConfigMap, every call of RefreshConfigMap reads it
+// from the cache, so that no decision uses an outdated policy. If the policy is in a file, the package reads the file
+// every 5 seconds. A policy that cannot be parsed does not replace the policy in force, and Problem returns the parse
+// error. If no policy is in force, updates that need a window are blocked, and the blocker shows the parse error. If
+// the policy is removed from the ConfigMap or the file, no policy is in force.
 //
 // # What it does not do
 //
@@ -98,8 +98,9 @@ func (p *Policies) Problem() error {
 	return p.problem
 }
 
-// Refresh reads the ConfigMap with the policy from the cache. If the policy is in a file, Refresh does nothing.
-func (p *Policies) Refresh(ctx context.Context) {
+// RefreshConfigMap reads the ConfigMap with the policy from the cache. If the policy is in a file, RefreshConfigMap
+// does nothing.
+func (p *Policies) RefreshConfigMap(ctx context.Context) {
 	if p.options.ConfigMap == "" {
 		return
 	}

@@ -75,13 +75,13 @@ func TestRefreshConfigMap(t *testing.T) {
 	c := fake.NewClientBuilder().Build()
 	recorded := events.NewFakeRecorder(10)
 	p := New(Options{Client: c, Namespace: "kcp-system", ConfigMap: "maintenance", Events: recorded})
-	if p.Refresh(t.Context()); p.InForce() != nil || p.Problem() != nil {
+	if p.RefreshConfigMap(t.Context()); p.InForce() != nil || p.Problem() != nil {
 		t.Fatal("a policy is in force without a ConfigMap")
 	}
 	if err := c.Create(t.Context(), cm); err != nil {
 		t.Fatal(err)
 	}
-	if p.Refresh(t.Context()); p.Problem() != nil || !isOpen(p) {
+	if p.RefreshConfigMap(t.Context()); p.Problem() != nil || !isOpen(p) {
 		t.Fatalf("a new policy is not in force: %v", p.Problem())
 	}
 	cm.Data = map[string]string{channel.PolicyKey: "{"}
@@ -89,7 +89,7 @@ func TestRefreshConfigMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if p.Refresh(t.Context()); p.Problem() == nil || !isOpen(p) {
+		if p.RefreshConfigMap(t.Context()); p.Problem() == nil || !isOpen(p) {
 			t.Error("a broken policy replaces the previous one, or the problem is not returned")
 		}
 	}
@@ -105,7 +105,7 @@ func TestFirstPolicyIsBroken(t *testing.T) {
 	recorded := events.NewFakeRecorder(10)
 	p := New(Options{Client: fake.NewClientBuilder().WithObjects(cm).Build(), Namespace: "kcp-system",
 		ConfigMap: "maintenance", Events: recorded})
-	p.Refresh(t.Context())
+	p.RefreshConfigMap(t.Context())
 	_, err := p.InForce().CurrentOrNextWindow(nil, time.Now())
 	for _, text := range []string{p.Problem().Error(), fmt.Sprint(err), <-recorded.Events} {
 		if strings.Contains(text, "previous") || !strings.Contains(text, "no maintenance policy is in force") &&
@@ -122,8 +122,8 @@ func TestIgnoredKeys(t *testing.T) {
 	recorded := events.NewFakeRecorder(10)
 	p := New(Options{Client: fake.NewClientBuilder().WithObjects(cm).Build(), Namespace: "kcp-system",
 		ConfigMap: "maintenance", Events: recorded})
-	p.Refresh(t.Context())
-	p.Refresh(t.Context())
+	p.RefreshConfigMap(t.Context())
+	p.RefreshConfigMap(t.Context())
 	if !isOpen(p) || p.Problem() != nil || len(recorded.Events) != 1 {
 		t.Fatalf("got problem %v and %d events, want a policy in force and one event", p.Problem(), len(recorded.Events))
 	}

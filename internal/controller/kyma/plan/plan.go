@@ -52,8 +52,8 @@ type Module struct {
 	MayDeleteCustomResources bool
 }
 
-// Pause returns the blocker if the module is paused, and nil otherwise.
-func (m *Module) Pause() *channel.Blocker {
+// PauseBlocker returns the blocker if the module is paused, and nil otherwise.
+func (m *Module) PauseBlocker() *channel.Blocker {
 	switch b := m.Decision.Blocker; {
 	case b == nil:
 		return nil
@@ -80,13 +80,14 @@ func Resolve(in Inputs) []Module {
 		if m.Manifest != nil {
 			assigned[m.Manifest] = true
 		}
-		r.Installed, r.ManifestVersion, r.Now = InstalledVersion(m.Manifest), RequestedVersion(m.Manifest), in.Now
-		if v := runtimeVersion(m.Manifest); v != "" {
+		r.Installed, r.ManifestVersion, r.Now = InstalledOrRequestedVersion(m.Manifest), RequestedVersion(m.Manifest),
+			in.Now
+		if v := restoredVersion(m.Manifest); v != "" {
 			r.ManifestVersion, r.IsRestored = v, true
 		}
 		r.Target, r.IsFailing = installedTarget(m.Manifest), evidence.IsFailing(m.Manifest)
 		m.IsRequested, m.Decision = true, channel.Resolve(in.Catalog, r)
-		m.Upgrade = upgradeOf(m.Manifest, m.Decision)
+		m.Upgrade = upgradeDuringDeletion(m.Manifest, m.Decision)
 		return m
 	}
 	// A module keeps its Manifest when it becomes mandatory, even if the Kyma also requests the module. Therefore the
@@ -97,7 +98,8 @@ func Resolve(in Inputs) []Module {
 	for _, r := range channel.MandatoryRequests(in.Catalog, in.Kyma) {
 		isMandatory[r.Module] = true
 		m := Module{Spec: v1beta2.Module{Name: r.Module}, IsMandatory: true,
-			Manifest: manifestOf(in.Manifests, r.Module, true), MayDeleteCustomResources: in.mayDelete(r.Module, true)}
+			Manifest: manifestOf(in.Manifests, r.Module, true), MayDeleteCustomResources: in.mayDeleteCustomResources(
+				r.Module, true)}
 		mandatory = append(mandatory, decide(m, r))
 	}
 	var all []Module
@@ -106,7 +108,7 @@ func Resolve(in Inputs) []Module {
 		isRequested[spec.Name] = true
 		m := Module{Spec: spec, Former: formerEntry(in.Kyma, spec.Name),
 			Manifest:                 manifestOf(in.Manifests, spec.Name, false),
-			MayDeleteCustomResources: in.mayDelete(spec.Name, false)}
+			MayDeleteCustomResources: in.mayDeleteCustomResources(spec.Name, false)}
 		if m.Manifest != nil && assigned[m.Manifest] {
 			m.Manifest = nil
 		}
@@ -121,17 +123,19 @@ func Resolve(in Inputs) []Module {
 		removed := ToRemove(in.Kyma, m)
 		if !m.DeletionTimestamp.IsZero() && !m.IsMandatory() {
 			spec := v1beta2.Module{Name: of, Channel: m.Labels[v1beta2.LabelChannel]}
-			removed.Upgrade = upgradeOf(m, channel.Resolve(in.Catalog, channel.RequestFor(in.Kyma, in.Remote, &spec)))
+			removed.Upgrade = upgradeDuringDeletion(m, channel.Resolve(in.Catalog, channel.RequestFor(in.Kyma,
+				in.Remote, &spec)))
 		}
-		removed.MayDeleteCustomResources = in.mayDelete(of, m.IsMandatory())
+		removed.MayDeleteCustomResources = in.mayDeleteCustomResources(of, m.IsMandatory())
 		all = append(all, removed)
 	}
 	return append(all, mandatory...)
 }
 
-// upgradeOf returns the decision d if it upgrades a Manifest that is being deleted: d must have a higher version of the
-// same component on the same cluster. If d does not upgrade the Manifest, upgradeOf returns nil.
-func upgradeOf(m *v1beta2.Manifest, d channel.Decision) *channel.Decision {
+// upgradeDuringDeletion returns the decision d if it upgrades a Manifest that is being deleted: d must have a higher
+// version of the same component on the same cluster. If d does not upgrade the Manifest, upgradeDuringDeletion returns
+// nil.
+func upgradeDuringDeletion(m *v1beta2.Manifest, d channel.Decision) *channel.Decision {
 	if m == nil || m.DeletionTimestamp.IsZero() || d.Blocker != nil || d.Template == nil ||
 		d.Component != m.Annotations[v1beta2.AnnotationOCMComponentName] ||
 		cmp.Or(d.Target, v1beta2.TargetRemote) != cmp.Or(m.Spec.Target, v1beta2.TargetRemote) ||
@@ -141,11 +145,11 @@ func upgradeOf(m *v1beta2.Manifest, d channel.Decision) *channel.Decision {
 	return &d
 }
 
-// mayDelete reports whether a Kyma allows the deletion of custom resources whose CRD belongs to a module. A mandatory
-// module cannot be requested in the runtime, so for a mandatory module only the Kyma in the control plane can allow the
-// deletion of custom resources.
-func (in *Inputs) mayDelete(module string, mandatory bool) bool {
-	return in.Kyma.MayDeleteCustomResources(module) || !mandatory && in.Remote.MayDeleteCustomResources(module)
+// mayDeleteCustomResources reports whether a Kyma allows the deletion of custom resources whose CRD belongs to a
+// module. A mandatory module cannot be requested in the runtime, so for a mandatory module only the Kyma in the control
+// plane can allow the deletion of custom resources.
+func (in *Inputs) mayDeleteCustomResources(module string, isMandatory bool) bool {
+	return in.Kyma.MayDeleteCustomResources(module) || !isMandatory && in.Remote.MayDeleteCustomResources(module)
 }
 
 // ToRemove returns the module that a Manifest installs, so that the module can be removed. The Manifest is being
@@ -157,10 +161,10 @@ func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 		MayDeleteCustomResources: k.MayDeleteCustomResources(of)}
 }
 
-// WithPermission returns a copy of the Manifest of a module. The copy has the annotation
+// WithCustomResourceDeletion returns a copy of the Manifest of a module. The copy has the annotation
 // AnnotationDeleteCustomResources exactly if the user allows the deletion of custom resources. If the Manifest needs no
-// change of this annotation, WithPermission returns nil.
-func WithPermission(m *Module) *v1beta2.Manifest {
+// change of this annotation, WithCustomResourceDeletion returns nil.
+func WithCustomResourceDeletion(m *Module) (changed *v1beta2.Manifest) {
 	has := m.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 	if has == m.MayDeleteCustomResources {
 		return nil
@@ -182,8 +186,8 @@ func IsOurs(m *v1beta2.Manifest) bool {
 
 // manifestOf returns the Manifest of a module, or nil if there is none. If a module has several Manifests, manifestOf
 // prefers a Manifest that is not being deleted. Among several Manifests that are not being deleted, manifestOf prefers
-// one that is mandatory if the parameter mandatory is true, and one that is not mandatory otherwise.
-func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory bool) *v1beta2.Manifest {
+// one that is mandatory if the parameter prefersMandatory is true, and one that is not mandatory otherwise.
+func manifestOf(manifests map[string]*v1beta2.Manifest, module string, prefersMandatory bool) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
 	best := -1
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {
@@ -195,7 +199,7 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 		if m.DeletionTimestamp.IsZero() {
 			rank += 2
 		}
-		if m.IsMandatory() == mandatory {
+		if m.IsMandatory() == prefersMandatory {
 			rank++
 		}
 		if rank > best {
@@ -205,16 +209,16 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, mandatory
 	return found
 }
 
-// InstalledVersion returns the version of a module that is installed in the runtime, or "" if no version is installed.
-// If the control plane was restored from an older state, InstalledVersion returns the version that was found in the
-// runtime. InstalledVersion ignores a version that somebody else has written into the spec of the Manifest.
-// InstalledVersion ignores the version of somebody else even after the controller of Manifests has copied this version
-// from the spec into the status.
-func InstalledVersion(m *v1beta2.Manifest) string {
+// InstalledOrRequestedVersion returns the version of a module that is installed in the runtime, or "" if no version is
+// installed. If the control plane was restored from an older state, InstalledOrRequestedVersion returns the version
+// that was found in the runtime. InstalledOrRequestedVersion ignores a version that somebody else has written into the
+// spec of the Manifest. InstalledOrRequestedVersion ignores the version of somebody else even after the controller of
+// Manifests has copied this version from the spec into the status.
+func InstalledOrRequestedVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
 	}
-	if v := runtimeVersion(m); v != "" {
+	if v := restoredVersion(m); v != "" {
 		return v
 	}
 	if v := m.Status.Version; v != "" && v != m.Spec.Version {
@@ -223,10 +227,10 @@ func InstalledVersion(m *v1beta2.Manifest) string {
 	return RequestedVersion(m)
 }
 
-// runtimeVersion returns the version that the runtime has according to AnnotationRuntimeVersion. runtimeVersion returns
-// "" if there is no annotation, if the version is not known, or if the runtime turned out to have no object of the
-// module.
-func runtimeVersion(m *v1beta2.Manifest) string {
+// restoredVersion returns the version that the runtime has according to AnnotationRuntimeVersion. restoredVersion
+// returns "" if there is no annotation, if the version is not known, or if the runtime turned out to have no object of
+// the module.
+func restoredVersion(m *v1beta2.Manifest) string {
 	if !m.IsRestored() || !m.DeletionTimestamp.IsZero() || m.HasRuntimeInventory() && len(m.Status.Synced) == 0 {
 		return ""
 	}
@@ -245,7 +249,7 @@ func installedTarget(m *v1beta2.Manifest) v1beta2.Target {
 	if m == nil || !m.DeletionTimestamp.IsZero() || m.Status.AppliedDigest == "" && len(m.Status.Synced) == 0 {
 		return ""
 	}
-	return m.Target()
+	return m.EffectiveTarget()
 }
 
 // RequestedVersion returns the version that this controller has written into a Manifest. RequestedVersion returns "" if
@@ -410,10 +414,10 @@ func WithDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	return updated
 }
 
-// WithOperatorOf returns a copy of a Manifest that is being deleted, with the version and the sources of another
-// Manifest. The returned copy keeps spec.resource, the custom resource of the Manifest that is being deleted, because
-// the deletion waits until this custom resource no longer exists.
-func WithOperatorOf(is, want *v1beta2.Manifest) *v1beta2.Manifest {
+// WithSpecKeepingResource returns a copy of a Manifest that is being deleted, with the version and the sources of
+// another Manifest. The returned copy keeps spec.resource, the custom resource of the Manifest that is being deleted,
+// because the deletion waits until this custom resource no longer exists.
+func WithSpecKeepingResource(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	updated := is.DeepCopy()
 	resource, policy := is.Spec.Resource, is.Spec.CustomResourcePolicy
 	updated.Spec = want.Spec

@@ -360,14 +360,14 @@ func TestVersions(t *testing.T) {
 			if c.deleting {
 				m.DeletionTimestamp = new(metav1.Now())
 			}
-			if installed, ordered := InstalledVersion(m), RequestedVersion(m); installed != c.installed ||
+			if installed, ordered := InstalledOrRequestedVersion(m), RequestedVersion(m); installed != c.installed ||
 				ordered != c.ordered {
 				t.Errorf("%s: installed is %q and ordered %q, want %q and %q", c.reason, installed,
 					ordered, c.installed, c.ordered)
 			}
 		})
 	}
-	if InstalledVersion(nil) != "" || RequestedVersion(nil) != "" {
+	if InstalledOrRequestedVersion(nil) != "" || RequestedVersion(nil) != "" {
 		t.Error("what is not there has a version")
 	}
 }
@@ -437,7 +437,7 @@ func TestWorstIsBounded(t *testing.T) {
 	for range 50 {
 		many = append(many, v1beta2.ModuleStatus{Name: "m", State: v1beta2.StateError, Reason: "X", Message: "y"})
 	}
-	reason, line := Worst(many)
+	reason, line := SummarizeNotReady(many)
 	if reason != "X" || !strings.HasSuffix(line, "and 40 more") {
 		t.Errorf("worst of 50 is %q, %q", reason, line)
 	}
@@ -667,7 +667,7 @@ func TestUpgradeDeleted(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := upgradeOf(c.manifest, c.decision); (got != nil) != c.want {
+			if got := upgradeDuringDeletion(c.manifest, c.decision); (got != nil) != c.want {
 				t.Errorf("%s: got %v", c.reason, got)
 			}
 		})
@@ -688,7 +688,7 @@ func TestWithOperatorOf(t *testing.T) {
 	want.Annotations = map[string]string{v1beta2.AnnotationRequestedVersion: "2.0.0"}
 	want.Spec = v1beta2.ManifestSpec{Version: "2.0.0", Resource: resource("new"),
 		CustomResourcePolicy: v1beta2.CreateAndDelete}
-	got := WithOperatorOf(is, want)
+	got := WithSpecKeepingResource(is, want)
 	if got.Spec.Version != "2.0.0" || got.Spec.Resource.GetName() != "old" ||
 		got.Spec.CustomResourcePolicy != v1beta2.Ignore {
 		t.Errorf("got spec %+v", got.Spec)

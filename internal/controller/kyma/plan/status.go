@@ -15,9 +15,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// Entries returns the status entries of all modules that are not mandatory: first the requested modules in the order of
-// spec, then the modules that are being removed.
-func Entries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
+// NonMandatoryEntries returns the status entries of all modules that are not mandatory: first the requested modules in
+// the order of spec, then the modules that are being removed.
+func NonMandatoryEntries(modules []Module, now time.Time) []v1beta2.ModuleStatus {
 	var entries []v1beta2.ModuleStatus
 	for i := range modules {
 		if m := &modules[i]; !m.IsMandatory {
@@ -56,7 +56,7 @@ func InstalledMandatory(modules []Module, before []v1beta2.MandatoryModuleStatus
 			}
 		default:
 			entries = append(entries, v1beta2.MandatoryModuleStatus{
-				Name: m.Spec.Name, Version: cmp.Or(InstalledVersion(is), is.Spec.Version),
+				Name: m.Spec.Name, Version: cmp.Or(InstalledOrRequestedVersion(is), is.Spec.Version),
 				OCMComponentName: is.Annotations[v1beta2.AnnotationOCMComponentName],
 				Resource:         resourceOf(m), LastChange: is.Status.LastChange.DeepCopy(),
 			})
@@ -98,7 +98,7 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	case d.Blocker != nil:
 		addBlocker(&e, m)
 	}
-	if m.IsRequested && !m.Spec.IsManaged() && m.Err == nil && m.Pause() == nil {
+	if m.IsRequested && !m.Spec.IsManaged() && m.Err == nil && m.PauseBlocker() == nil {
 		e.State, e.Manifest, e.Template, e.Resource = v1beta2.StateUnmanaged, nil, nil, nil
 	}
 	return e
@@ -174,7 +174,7 @@ func addBlocker(e *v1beta2.ModuleStatus, m *Module) {
 func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 	is := m.Manifest
 	e.Manifest = referenceTo(v1beta2.GroupVersion.String(), "Manifest", is.Namespace, is.Name, is.Generation)
-	e.Version = InstalledVersion(is)
+	e.Version = InstalledOrRequestedVersion(is)
 	if e.Version == "" {
 		e.Version = is.Spec.Version
 	}
@@ -183,7 +183,7 @@ func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 	case !is.DeletionTimestamp.IsZero():
 		e.State = v1beta2.StateDeleting
 		e.Reason, e.Message = ReasonOf(is), operationOf(is)
-	case isOutdated(is):
+	case isStatusOutdated(is):
 		e.State = v1beta2.StateProcessing
 	default:
 		e.State = is.Status.State
@@ -222,18 +222,18 @@ func VisibleMessage(m *v1beta2.Manifest) string {
 }
 
 // operationOf returns the message of the last operation of a Manifest. If the API server refuses the status of the
-// Manifest, operationOf returns the message of refusalOf.
+// Manifest, operationOf returns the message of statusNotSavedCondition.
 func operationOf(m *v1beta2.Manifest) string {
-	if c := refusalOf(m); c != nil {
+	if c := statusNotSavedCondition(m); c != nil {
 		return c.Message
 	}
 	return m.Status.LastOperation.Operation
 }
 
-// refusalOf returns a condition if the API server refuses the status of a Manifest, and nil otherwise. A status that
-// the API server refuses is saved in a reduced form: the new state, the returned condition, and the other fields of the
-// former status.
-func refusalOf(m *v1beta2.Manifest) *metav1.Condition {
+// statusNotSavedCondition returns a condition if the API server refuses the status of a Manifest, and nil otherwise. A
+// status that the API server refuses is saved in a reduced form: the new state, the returned condition, and the other
+// fields of the former status.
+func statusNotSavedCondition(m *v1beta2.Manifest) *metav1.Condition {
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Reason == v1beta2.ReasonStatusNotSaved && c.ObservedGeneration == m.Generation {
 		return c
@@ -251,13 +251,13 @@ func CountReady(modules []v1beta2.ModuleStatus) (ready, total int) {
 	return ready, len(modules)
 }
 
-// Worst returns the reason of the module in the worst state, and one line of text with every module that is not Ready
-// and its message. The order of states, worst first, is Error, Warning, Deleting, Processing. If no module in the worst
-// state has a reason, Worst returns the reason ModulesNotReady.
-func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
+// SummarizeNotReady returns the reason of the module in the worst state, and one line of text with every module that is
+// not Ready and its message. The order of states, worst first, is Error, Warning, Deleting, Processing. If no module in
+// the worst state has a reason, SummarizeNotReady returns the reason ModulesNotReady.
+func SummarizeNotReady(modules []v1beta2.ModuleStatus) (worstReason, line string) {
 	rank := []v1beta2.State{v1beta2.StateError, v1beta2.StateWarning, v1beta2.StateDeleting, v1beta2.StateProcessing}
 	at := len(rank)
-	reason = v1beta2.ReasonModulesNotReady
+	worstReason = v1beta2.ReasonModulesNotReady
 	var parts []string
 	for _, m := range modules {
 		i := slices.Index(rank, m.State)
@@ -265,7 +265,7 @@ func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 			continue
 		}
 		if i < at && m.Reason != "" {
-			at, reason = i, m.Reason
+			at, worstReason = i, m.Reason
 		}
 		part := m.Name + " is in state " + string(m.State)
 		if m.Message != "" {
@@ -277,7 +277,7 @@ func Worst(modules []v1beta2.ModuleStatus) (reason, line string) {
 	if len(parts) > namedModulesLimit {
 		parts = append(parts[:namedModulesLimit], fmt.Sprintf("and %d more", len(parts)-namedModulesLimit))
 	}
-	return reason, strings.Join(parts, "; ")
+	return worstReason, strings.Join(parts, "; ")
 }
 
 // SlowModuleDelay is how long a module may be Processing before the status of its Kyma shows the reason. If a module
@@ -304,18 +304,18 @@ func ProcessingSince(m *v1beta2.Manifest) time.Time {
 // VisibleState returns the state that a Kyma shows for a Manifest. If a Manifest was not reconciled since its last
 // change, or if its inventory was lost, VisibleState returns Processing.
 func VisibleState(m *v1beta2.Manifest) v1beta2.State {
-	if isOutdated(m) {
+	if isStatusOutdated(m) {
 		return v1beta2.StateProcessing
 	}
 	return m.Status.State
 }
 
-// isOutdated reports whether the status of a Manifest is older than the last change of its spec, or whether the
+// isStatusOutdated reports whether the status of a Manifest is older than the last change of its spec, or whether the
 // Manifest was restored and its inventory still lacks the objects that are in the runtime. If the API server has
 // refused the complete status, the Manifest has only a reduced status. A reduced status has an up-to-date state, so
-// isOutdated returns false for it.
-func isOutdated(m *v1beta2.Manifest) bool {
-	if refusalOf(m) != nil {
+// isStatusOutdated returns false for it.
+func isStatusOutdated(m *v1beta2.Manifest) bool {
+	if statusNotSavedCondition(m) != nil {
 		return false
 	}
 	return m.Status.ObservedGeneration != m.Generation || m.Status.State == "" || AwaitsInventory(m)

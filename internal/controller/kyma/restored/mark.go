@@ -15,10 +15,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 )
 
-// Mark marks the Manifest of a module, or creates a marked Manifest, and sets the status entry of the Kyma in memory.
-// Before Mark creates a Manifest, it calls the parameter prepare with the new Manifest. If the Manifest was changed
-// after it was read, Mark returns a conflict and changes nothing.
-func Mark(ctx context.Context, c client.Client, kyma *v1beta2.Kyma, lost Module,
+// MarkOrCreateManifest marks the Manifest of a module, or creates a marked Manifest, and sets the status entry of the
+// Kyma in memory. Before MarkOrCreateManifest creates a Manifest, it calls the parameter prepare with the new Manifest.
+// If the Manifest was changed after it was read, MarkOrCreateManifest returns a conflict and changes nothing.
+func MarkOrCreateManifest(ctx context.Context, c client.Client, kyma *v1beta2.Kyma, lost Module,
 	prepare func(*v1beta2.Manifest)) error {
 	m := lost.Manifest
 	switch {
@@ -74,10 +74,11 @@ func setEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus, m *v1beta2.Manife
 	kyma.Status.Modules = append(kyma.Status.Modules, e)
 }
 
-// Known returns the previous status of a Kyma, which is compared with the saved status to find events. If a Manifest is
-// marked as restored, Known uses the saved entry of its module instead of the entry in the previous status. So no event
-// is recorded for a change that was already recorded before the control plane was restored.
-func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
+// WithoutRestoredChanges returns the previous status of a Kyma, which is compared with the saved status to find events.
+// If a Manifest is marked as restored, WithoutRestoredChanges uses the saved entry of its module instead of the entry
+// in the previous status. So no event is recorded for a change that was already recorded before the control plane was
+// restored.
+func WithoutRestoredChanges(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 	manifests map[string]*v1beta2.Manifest) *v1beta2.KymaStatus {
 	var known *v1beta2.KymaStatus
 	for _, m := range manifests {
@@ -101,15 +102,15 @@ func Known(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 	return known
 }
 
-// Unreported returns the previous status of a Kyma without the modules whose removal was reported before the manager
-// stopped, so that the removal is not reported twice. If the manager stops after it has recorded the removal of a
-// module in the control plane and before it has recorded the removal in the runtime, the module looks lost, and a new
-// Manifest is created for it. The parameter "names" contains the modules with a new Manifest. If objects of the module
-// are found in the runtime, the new Manifest has an inventory, and the module was really lost. If the new Manifest gets
-// no inventory, and the module has no entry in the saved status any more, the module was removed, and its removal was
-// already reported before the manager stopped. Unreported also returns the names of the modules for which it is not
-// known yet whether they were lost or removed.
-func Unreported(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest,
+// WithoutReportedRemovals returns the previous status of a Kyma without the modules whose removal was reported before
+// the manager stopped, so that the removal is not reported twice. If the manager stops after it has recorded the
+// removal of a module in the control plane and before it has recorded the removal in the runtime, the module looks
+// lost, and a new Manifest is created for it. The parameter "names" contains the modules with a new Manifest. If
+// objects of the module are found in the runtime, the new Manifest has an inventory, and the module was really lost. If
+// the new Manifest gets no inventory, and the module has no entry in the saved status any more, the module was removed,
+// and its removal was already reported before the manager stopped. WithoutReportedRemovals also returns the names of
+// the modules for which it is not known yet whether they were lost or removed.
+func WithoutReportedRemovals(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest,
 	names []string) (*v1beta2.KymaStatus, []string) {
 	var unknown []string
 	for _, name := range names {

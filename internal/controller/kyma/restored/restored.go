@@ -12,22 +12,22 @@
 // The status of the Kyma in a runtime is a copy of the status in the control plane. The manager saves the status in the
 // control plane before it copies the status to the runtime. A control plane that has lost nothing therefore contains
 // every change that the status in the runtime shows. If the status in the runtime shows a change that the status in the
-// control plane lacks, the control plane was restored from an older state. The table at the function [Find] lists when
-// a module counts as lost.
+// control plane lacks, the control plane was restored from an older state. The table at the function [FindLost] lists
+// when a module counts as lost.
 //
-// [Mark] first sets [v1beta2.AnnotationRuntimeVersion] on the Manifest of each module that was found. The version in
-// this annotation then counts as the installed version. For a Manifest with this annotation, the controller of
-// Manifests applies nothing at first: it adds the objects of the module in the runtime to the inventory. If the
-// Manifest of a found module was lost, [Mark] creates a Manifest without sources: it installs nothing, and only gets
-// the inventory of the objects in the runtime. After [Mark] has marked the Manifest, it copies the status entry of the
-// module from the Kyma in the runtime to the Kyma in the control plane. The control plane then has the history of the
-// module again, before its status overwrites the status in the runtime.
+// [MarkOrCreateManifest] first sets [v1beta2.AnnotationRuntimeVersion] on the Manifest of each module that was found.
+// The version in this annotation then counts as the installed version. For a Manifest with this annotation, the
+// controller of Manifests applies nothing at first: it adds the objects of the module in the runtime to the inventory.
+// If the Manifest of a found module was lost, [MarkOrCreateManifest] creates a Manifest without sources: it installs
+// nothing, and only gets the inventory of the objects in the runtime. After [MarkOrCreateManifest] has marked the
+// Manifest, it copies the status entry of the module from the Kyma in the runtime to the Kyma in the control plane. The
+// control plane then has the history of the module again, before its status overwrites the status in the runtime.
 //
 // # What it does not do
 //
-// The package makes no request to a runtime, and decides nothing about versions: package channel does that. [Find] does
-// not find a mandatory module whose Manifest and ModuleReleaseMeta were both lost. Without the ModuleReleaseMeta the
-// control plane does not request the module, so a new Manifest would be deleted at once, and its deletion would
+// The package makes no request to a runtime, and decides nothing about versions: package channel does that. [FindLost]
+// does not find a mandatory module whose Manifest and ModuleReleaseMeta were both lost. Without the ModuleReleaseMeta
+// the control plane does not request the module, so a new Manifest would be deleted at once, and its deletion would
 // uninstall the module.
 package restored
 
@@ -56,9 +56,10 @@ type Module struct {
 	IsMandatory bool
 }
 
-// Find returns the lost modules of a Kyma, sorted by name. The caller has to pass each lost module to [Mark]. remote is
-// the Kyma in the runtime, or nil. manifests are the Manifests of the Kyma. mandatory are the names of the mandatory
-// modules that the control plane requests. The first matching row decides about a module:
+// FindLost returns the lost modules of a Kyma, sorted by name. The caller has to pass each lost module to
+// [MarkOrCreateManifest]. remote is the Kyma in the runtime, or nil. manifests are the Manifests of the Kyma. mandatory
+// are the names of the mandatory modules that the control plane requests. The first matching row decides about a
+// module:
 //
 //	   entry of the module              Manifest                        version in the runtime
 //	1  handed over, or never installed                                  (not lost)
@@ -70,7 +71,7 @@ type Module struct {
 //	7  any other                                                        (not lost)
 //
 // A module that is being deleted counts as not installed, because its Manifest is deleted before its status entry.
-func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, mandatory map[string]bool) []Module {
+func FindLost(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, mandatory map[string]bool) []Module {
 	names := map[string]bool{}
 	for _, k := range []*v1beta2.Kyma{kyma, remote} {
 		if k != nil {
@@ -88,7 +89,7 @@ func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, ma
 	}
 	var all []Module
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		lost := findModule(kyma, remote, manifestOf(manifests, name), name, lostStatus)
+		lost := lostModule(kyma, remote, manifestOf(manifests, name), name, lostStatus)
 		if lost != nil && (lost.Manifest != nil || !lost.IsMandatory || mandatory[name]) {
 			all = append(all, *lost)
 		}
@@ -96,9 +97,9 @@ func Find(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, ma
 	return all
 }
 
-// findModule decides for one module whether the control plane has lost its state; Find calls it for every module. The
-// parameter lostStatus is true if the Kyma has no status although its runtime was in use.
-func findModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
+// lostModule decides for one module whether the control plane has lost its state; FindLost calls it for every module.
+// The parameter lostStatus is true if the Kyma has no status although its runtime was in use.
+func lostModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
 	known, seen := entryOf(kyma, name), entryOf(remote, name)
 	entry, isNewer := known, false
 	if seen != nil && isLater(seen, known, kyma, remote) {
@@ -107,17 +108,18 @@ func findModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lo
 	hasNoStatus := m != nil && m.Status.State == "" && len(m.Status.Synced) == 0
 	lost := &Module{Name: name, Entry: entry, Manifest: m, IsMandatory: entry != nil && isMandatory(kyma, remote, name)}
 	switch {
-	case m.IsUnmanaged() || entry != nil && (entry.State == v1beta2.StateUnmanaged || versionOf(entry) == ""):
+	case m.IsUnmanaged() || entry != nil && (entry.State == v1beta2.StateUnmanaged ||
+		probableRuntimeVersion(entry) == ""):
 		return nil
 	case isNewer:
-		lost.Version = versionOf(entry)
+		lost.Version = probableRuntimeVersion(entry)
 		if isInstalled(entry) && m != nil && m.Spec.Version == lost.Version && m.Status.Version == lost.Version &&
 			len(m.Status.Synced) > 0 {
 			return nil
 		}
 		return lost
 	case entry != nil && isInstalled(entry) && (m == nil || hasNoStatus):
-		lost.Version = versionOf(entry)
+		lost.Version = probableRuntimeVersion(entry)
 		return lost
 	case entry == nil && hasNoStatus && lostStatus:
 		lost.Version = v1beta2.VersionUnknown
@@ -193,10 +195,11 @@ func isInstalled(e *v1beta2.ModuleStatus) bool {
 	return e.State == v1beta2.StateReady || e.State == v1beta2.StateWarning
 }
 
-// versionOf returns the version of a module that the runtime probably has, according to the status entry of the module.
-// If the module has no version, versionOf returns "". If an upgrade or a downgrade was not complete, versionOf returns
-// the higher of the two versions, because some of its objects may be in the runtime.
-func versionOf(e *v1beta2.ModuleStatus) string {
+// probableRuntimeVersion returns the version of a module that the runtime probably has, according to the status entry
+// of the module. If the module has no version, probableRuntimeVersion returns "". If an upgrade or a downgrade was not
+// complete, probableRuntimeVersion returns the higher of the two versions, because some of its objects may be in the
+// runtime.
+func probableRuntimeVersion(e *v1beta2.ModuleStatus) string {
 	versions := []string{e.Version}
 	if last := changelog.Last(e.History); last != nil {
 		if !last.Ended.IsZero() && last.Version != "" {

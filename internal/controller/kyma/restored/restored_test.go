@@ -137,7 +137,7 @@ func TestFind(t *testing.T) {
 				manifests["manifest"] = c.manifest
 			}
 			got := ""
-			for _, lost := range Find(c.kyma, c.remote, manifests, map[string]bool{"m": true}) {
+			for _, lost := range FindLost(c.kyma, c.remote, manifests, map[string]bool{"m": true}) {
 				got += lost.Version
 				if lost.Manifest != c.manifest {
 					t.Errorf("%s: found another Manifest: %v", c.reason, lost.Manifest)
@@ -150,15 +150,15 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindNotRequested checks that Find does not return a mandatory module whose Manifest and ModuleReleaseMeta are
+// TestFindNotRequested checks that FindLost does not return a mandatory module whose Manifest and ModuleReleaseMeta are
 // both lost. Nothing requests the module any more, so a new Manifest would be deleted at once and would uninstall the
 // module. Therefore no Manifest is created.
 func TestFindNotRequested(t *testing.T) {
 	remote := mandatoryWith("2.0.0", change("2.0.0", 3), 4)
-	if lost := Find(kymaWith(nil, 1), remote, nil, nil); len(lost) > 0 {
+	if lost := FindLost(kymaWith(nil, 1), remote, nil, nil); len(lost) > 0 {
 		t.Errorf("got %v, want nothing", lost)
 	}
-	lost := Find(kymaWith(nil, 1), remote, nil, map[string]bool{"m": true})
+	lost := FindLost(kymaWith(nil, 1), remote, nil, map[string]bool{"m": true})
 	if len(lost) != 1 || !lost[0].IsMandatory {
 		t.Fatalf("got %v, want the mandatory module", lost)
 	}
@@ -207,8 +207,8 @@ func TestNewManifest(t *testing.T) {
 	}
 }
 
-// TestUnreported checks that Unreported leaves out exactly the modules that have left the status while the inventory of
-// their new Manifest was still empty.
+// TestUnreported checks that WithoutReportedRemovals leaves out exactly the modules that have left the status while the
+// inventory of their new Manifest was still empty.
 func TestUnreported(t *testing.T) {
 	manifest := func(objects int) map[string]*v1beta2.Manifest {
 		m := &v1beta2.Manifest{}
@@ -237,7 +237,7 @@ func TestUnreported(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			before := with("keda", "other").Status
-			previous, names := Unreported(&before, c.saved, c.manifests, []string{"keda"})
+			previous, names := WithoutReportedRemovals(&before, c.saved, c.manifests, []string{"keda"})
 			var got []string
 			for _, e := range previous.Modules {
 				got = append(got, e.Name)

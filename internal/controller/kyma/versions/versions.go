@@ -5,7 +5,7 @@
 //
 //	r := versions.New(versions.Options{Client: c, Live: live})
 //	template, err := r.Check(ctx, template, component.Content)
-//	if b := channel.CheckContent(template, module, version); b != nil { … }
+//	if b := channel.ReplacedContentBlocker(template, module, version); b != nil { … }
 //
 // # How it works
 //
@@ -16,8 +16,8 @@
 //	replaced-by      other content that the registry has now; while it is set, the version is blocked in all runtimes
 //	accept-content   content that a person accepts in place of the recorded content
 //
-// Check compares the content that was found in the registry with the record. The first matching row determines the new
-// record:
+// RecordContent compares the content that was found in the registry with the record. The first matching row determines
+// the new record:
 //
 //	1  nothing is recorded                         content-digest = found
 //	2  found is the recorded content               replaced-by is removed, if it is set
@@ -68,14 +68,16 @@ type Records struct {
 // New returns Records.
 func New(o Options) *Records { return &Records{options: o} }
 
-// maxTries is the maximum number of patches that one Check sends. A patch of Check fails with a conflict only if
-// somebody else has changed the ModuleTemplate after Check read it.
+// maxTries is the maximum number of patches that one RecordContent sends. A patch of RecordContent fails with a
+// conflict only if somebody else has changed the ModuleTemplate after RecordContent read it.
 const maxTries = 5
 
-// Check compares the content of a version with the record of the version in its ModuleTemplate. Check returns the
-// ModuleTemplate with the current record in its annotations. If the record needs no change, Check makes no request.
-func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found string) (*v1beta2.ModuleTemplate, error) {
-	if recordOf(t) == nextRecord(t, found) {
+// RecordContent compares the content of a version with the record of the version in its ModuleTemplate. RecordContent
+// returns the ModuleTemplate with the current record in its annotations. If the record needs no change, RecordContent
+// makes no request.
+func (r *Records) RecordContent(ctx context.Context, t *v1beta2.ModuleTemplate, foundDigest string) (
+	*v1beta2.ModuleTemplate, error) {
+	if recordOf(t) == nextRecord(t, foundDigest) {
 		return t, nil
 	}
 	r.mu.Lock()
@@ -86,7 +88,7 @@ func (r *Records) Check(ctx context.Context, t *v1beta2.ModuleTemplate, found st
 		if err := from.Get(ctx, client.ObjectKeyFromObject(t), current); err != nil {
 			return nil, fmt.Errorf("reading ModuleTemplate %s: %w", t.Name, err)
 		}
-		want := nextRecord(current, found)
+		want := nextRecord(current, foundDigest)
 		if recordOf(current) == want {
 			return current, nil
 		}

@@ -30,9 +30,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Set sets all conditions of a Manifest: the condition Ready with a reason and a message, and the conditions that the
-// Kyma project's lifecycle-manager sets, too.
-func Set(m *v1beta2.Manifest, state v1beta2.State, reason, message string) {
+// SetAll sets all conditions of a Manifest: the condition Ready with a reason and a message, and the conditions that
+// the Kyma project's lifecycle-manager sets, too.
+func SetAll(m *v1beta2.Manifest, state v1beta2.State, reason, message string) {
 	s := &m.Status
 	set := func(kind, reason string, ok bool, yes, no string) {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: no,
@@ -91,41 +91,41 @@ func SetSignatures(m *v1beta2.Manifest, signatures []Signature) {
 	meta.SetStatusCondition(&m.Status.Conditions, c)
 }
 
-// SetUnreadable sets a condition: the sources of an installed version cannot be read, because of the error err. The
-// parameter "changed" contains the objects that somebody has changed in the runtime. Until the sources can be read, the
-// changed objects are neither compared nor corrected. While the reason of err stays the same, the condition keeps its
-// first text, because the texts of network errors vary.
-func SetUnreadable(m *v1beta2.Manifest, err error, changed []apply.Ref) {
+// SetSourcesUnreadable sets a condition: the sources of an installed version cannot be read, because of the error err.
+// The parameter "uncompared" contains the objects that somebody has changed in the runtime. Until the sources can be
+// read, the changed objects are neither compared nor corrected. While the reason of err stays the same, the condition
+// keeps its first text, because the texts of network errors vary.
+func SetSourcesUnreadable(m *v1beta2.Manifest, err error, uncompared []apply.Ref) {
 	const end = ": version "
 	reason, message := loop.Reason(err), loop.Clip(err.Error())
-	if old := Unreadable(m); old != nil && old.Reason == reason {
+	if old := SourcesUnreadable(m); old != nil && old.Reason == reason {
 		if kept, _, found := strings.Cut(old.Message, end+m.Status.Version+" stays"); found {
 			message = kept
 		}
 	}
 	message += end + m.Status.Version + " stays installed as it is"
 	const limit = 3
-	if len(changed) > 0 {
+	if len(uncompared) > 0 {
 		var names []string
-		for _, ref := range changed[:min(limit, len(changed))] {
+		for _, ref := range uncompared[:min(limit, len(uncompared))] {
 			names = append(names, ref.String())
 		}
 		message += "; not compared with the module until then: " + loop.Clip(strings.Join(names, ", "))
 	}
-	if more := len(changed) - limit; more > 0 {
+	if more := len(uncompared) - limit; more > 0 {
 		message += fmt.Sprintf(" and %d more", more)
 	}
 	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: v1beta2.ConditionSourcesReadable,
 		Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: m.Generation})
 }
 
-// SetReadable removes the condition that the sources cannot be read.
-func SetReadable(m *v1beta2.Manifest) {
+// SetSourcesReadable removes the condition that the sources cannot be read.
+func SetSourcesReadable(m *v1beta2.Manifest) {
 	meta.RemoveStatusCondition(&m.Status.Conditions, v1beta2.ConditionSourcesReadable)
 }
 
-// Unreadable returns the condition that the sources cannot be read, or nil if they can be read.
-func Unreadable(m *v1beta2.Manifest) *metav1.Condition {
+// SourcesUnreadable returns the condition that the sources cannot be read, or nil if they can be read.
+func SourcesUnreadable(m *v1beta2.Manifest) *metav1.Condition {
 	return meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionSourcesReadable)
 }
 

@@ -42,13 +42,13 @@ func TestUnreadable(t *testing.T) {
 			"pulling r.example.com/m: none: version 1.0.0 stays installed as it is"},
 	}
 	for _, s := range steps {
-		condition.SetUnreadable(m, s.err, s.changed)
-		c := condition.Unreadable(m)
+		condition.SetSourcesUnreadable(m, s.err, s.changed)
+		c := condition.SourcesUnreadable(m)
 		if c == nil || c.Status != metav1.ConditionFalse || c.Message != s.want || c.Reason != ocm.ReasonOf(s.err) {
 			t.Errorf("%s: got %+v, want %q", s.reason, c, s.want)
 		}
 	}
-	condition.SetReadable(m)
+	condition.SetSourcesReadable(m)
 	if len(m.Status.Conditions) != 0 {
 		t.Errorf("readable again: %+v", m.Status.Conditions)
 	}
@@ -57,7 +57,7 @@ func TestUnreadable(t *testing.T) {
 // TestSuspended checks that a suspended Manifest keeps the status of its condition Ready.
 func TestSuspended(t *testing.T) {
 	m := &v1beta2.Manifest{}
-	condition.Set(m, v1beta2.StateReady, v1beta2.ReasonReady, "ready")
+	condition.SetAll(m, v1beta2.StateReady, v1beta2.ReasonReady, "ready")
 	condition.SetSuspended(m, v1beta2.ReasonModulePaused, "paused by a test")
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
 	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1beta2.ReasonModulePaused {

@@ -58,25 +58,25 @@ func Of(refs []apply.Ref) []v1beta2.Resource {
 	return entries
 }
 
-// Missing returns the objects in the parameter refs that the parameter "others" does not contain.
-func Missing(refs, others []apply.Ref) []apply.Ref {
+// NotIn returns the objects in the parameter refs that the parameter "others" does not contain.
+func NotIn(refs, others []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs),
 		func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
 }
 
 // Combine returns the objects in the parameter refs, followed by those objects in the parameter "others" that refs does
 // not contain.
-func Combine(refs, others []apply.Ref) []apply.Ref { return append(refs, Missing(others, refs)...) }
+func Combine(refs, others []apply.Ref) []apply.Ref { return append(refs, NotIn(others, refs)...) }
 
-// Flagged returns the references in the parameter refs, each with the flags (adopted, shared, pending) of its entry in
-// the recorded inventory. An object that is not recorded yet gets the flag pending.
-func Flagged(refs, recorded []apply.Ref) []apply.Ref {
+// WithRecordedFlags returns the references in the parameter refs, each with the flags (adopted, shared, pending) of its
+// entry in the recorded inventory. An object that is not recorded yet gets the flag pending.
+func WithRecordedFlags(refs, recorded []apply.Ref) []apply.Ref {
 	refs = slices.Clone(refs)
 	for i, r := range refs {
 		if at := slices.IndexFunc(recorded, r.SameObject); at >= 0 {
-			refs[i] = r.WithFlags(recorded[at])
+			refs[i] = r.WithOwnershipFlags(recorded[at])
 		} else {
-			refs[i] = r.WithFlags(apply.Ref{Pending: true})
+			refs[i] = r.WithOwnershipFlags(apply.Ref{Pending: true})
 		}
 	}
 	return refs
@@ -85,13 +85,13 @@ func Flagged(refs, recorded []apply.Ref) []apply.Ref {
 // SetFlags sets the flags of one object in the list refs.
 func SetFlags(refs []apply.Ref, object apply.Ref) {
 	if at := slices.IndexFunc(refs, object.SameObject); at >= 0 {
-		refs[at] = refs[at].WithFlags(object)
+		refs[at] = refs[at].WithOwnershipFlags(object)
 	}
 }
 
-// Update returns the inventory entries with new flags: the flags adopted and shared of each entry are those of the same
-// object in the parameter refs.
-func Update(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
+// WithFlagsOf returns the inventory entries with new flags: the flags adopted and shared of each entry are those of the
+// same object in the parameter refs.
+func WithFlagsOf(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
 	var out []v1beta2.Resource
 	for i, e := range entries {
 		at := slices.IndexFunc(refs, Ref(e).SameObject)
@@ -109,8 +109,8 @@ func Update(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
 	return out
 }
 
-// Settled returns the inventory entries without the flag pending, because all objects were applied.
-func Settled(entries []v1beta2.Resource) []v1beta2.Resource {
+// WithoutPending returns the inventory entries without the flag pending, because all objects were applied.
+func WithoutPending(entries []v1beta2.Resource) []v1beta2.Resource {
 	isPending := func(e v1beta2.Resource) bool { return e.Pending }
 	if !slices.ContainsFunc(entries, isPending) {
 		return entries
@@ -139,9 +139,9 @@ func Includes(all, some []v1beta2.Resource) bool {
 	return true
 }
 
-// ResourceRef returns the default custom resource of a Manifest as its spec identifies it, or the zero Ref if it has
+// ModuleCRRef returns the default custom resource of a Manifest as its spec identifies it, or the zero Ref if it has
 // none.
-func ResourceRef(m *v1beta2.Manifest) apply.Ref {
+func ModuleCRRef(m *v1beta2.Manifest) apply.Ref {
 	cr := m.Spec.Resource
 	if cr == nil {
 		return apply.Ref{}

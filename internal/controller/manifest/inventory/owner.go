@@ -29,9 +29,9 @@ type Peers struct {
 // include reports whether the Manifest other is on the same cluster as m.
 func (p Peers) include(m, other *v1beta2.Manifest) bool {
 	if p.Target == v1beta2.TargetControlPlane {
-		return other.Target() == p.Target
+		return other.EffectiveTarget() == p.Target
 	}
-	return other.KymaName() == m.KymaName() && (p.Target == "" || other.Target() == p.Target)
+	return other.KymaName() == m.KymaName() && (p.Target == "" || other.EffectiveTarget() == p.Target)
 }
 
 // Ownership returns the identity and the rules with which the objects of a Manifest are applied and deleted. On the
@@ -44,7 +44,7 @@ func (p Peers) Ownership(ctx context.Context, m *v1beta2.Manifest, adoption appl
 	return &apply.Ownership{
 		Name: m.Namespace + "/" + m.Name, Title: p.title(m), Manager: v1beta2.FieldOwnerApplier,
 		Adoption: adoption, IgnoreAdoptionOfObjects: onControlPlane, Recorded: Refs(m.Status.Synced),
-		Find: func(name string) (string, bool) { return p.find(ctx, m, name) },
+		Find: func(name string) (string, bool) { return p.findOwner(ctx, m, name) },
 	}
 }
 
@@ -60,9 +60,9 @@ func (p Peers) title(m *v1beta2.Manifest) string {
 	return title
 }
 
-// find looks for the Manifest that an object names as its owner. find returns a title of this Manifest for messages,
-// and whether the Manifest exists and has its objects on the same cluster as the Manifest m.
-func (p Peers) find(ctx context.Context, m *v1beta2.Manifest, owner string) (string, bool) {
+// findOwner looks for the Manifest that an object names as its owner. findOwner returns a title of this Manifest for
+// messages, and whether the Manifest exists and has its objects on the same cluster as the Manifest m.
+func (p Peers) findOwner(ctx context.Context, m *v1beta2.Manifest, owner string) (title string, exists bool) {
 	namespace, name, ok := strings.Cut(owner, "/")
 	if !ok {
 		return "", false
@@ -102,9 +102,9 @@ func (o Others) OfKyma(name string) Others {
 	return slices.DeleteFunc(slices.Clone(o), func(m v1beta2.Manifest) bool { return m.KymaName() != name })
 }
 
-// Wanted returns the name of the first Manifest in Others whose inventory contains the object in the parameter ref. If
-// no inventory contains this object, Wanted returns "".
-func (o Others) Wanted(ref apply.Ref) string {
+// HolderOf returns the name of the first Manifest in Others whose inventory contains the object in the parameter ref.
+// If no inventory contains this object, HolderOf returns "".
+func (o Others) HolderOf(ref apply.Ref) (manifest string) {
 	for i := range o {
 		for _, e := range o[i].Status.Synced {
 			if Ref(e).SameObject(ref) {
@@ -121,7 +121,7 @@ func (o Others) Wanted(ref apply.Ref) string {
 func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
 	others, _ := p.Others(ctx, m) // without the others, more objects count
 	return slices.DeleteFunc(slices.Clone(refs),
-		func(r apply.Ref) bool { return r.Adopted || r.Shared || others.Wanted(r) != "" })
+		func(r apply.Ref) bool { return r.Adopted || r.Shared || others.HolderOf(r) != "" })
 }
 
 // maxWait is the maximum time that a deletion waits until other modules of the runtime have recorded their objects.
@@ -131,13 +131,13 @@ const maxWait = time.Minute
 // about to be deleted has to stay if the new version of another module contains it. The zero value is ready to use.
 type Wait struct{ since time.Time }
 
-// Behind looks for a Manifest that is behind: it was changed, and has not recorded its objects in the inventory since
-// the change. Behind returns a title for messages of the first Manifest that is behind, or "" if no Manifest is behind.
-// Behind ignores paused Manifests. The parameter prunes is true if a new version of a module no longer contains some
-// objects, and false if the whole module is removed. Only a prune waits for a Manifest that has failed; a module that
-// is removed as a whole does not wait for a broken module. After maxWait, Behind returns "" in any case, so that the
-// caller waits no longer.
-func (w *Wait) Behind(others Others, prunes bool) string {
+// FirstBehind looks for a Manifest that is behind: it was changed, and has not recorded its objects in the inventory
+// since the change. FirstBehind returns a title for messages of the first Manifest that is behind, or "" if no Manifest
+// is behind. FirstBehind ignores paused Manifests. The parameter prunes is true if a new version of a module no longer
+// contains some objects, and false if the whole module is removed. Only a prune waits for a Manifest that has failed; a
+// module that is removed as a whole does not wait for a broken module. After maxWait, FirstBehind returns "" in any
+// case, so that the caller waits no longer.
+func (w *Wait) FirstBehind(others Others, prunes bool) (title string) {
 	for i := range others {
 		m := &others[i]
 		if m.SkipsReconciliation() || m.Annotations[v1beta2.AnnotationPaused] != "" ||

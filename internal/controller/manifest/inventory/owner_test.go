@@ -46,10 +46,10 @@ func TestBehind(t *testing.T) {
 			Status: v1beta2.ManifestStatus{State: v1beta2.StateReady, ObservedGeneration: 2, AppliedGeneration: 2}}
 		c.change(&m)
 		var prune, whole Wait
-		if got := prune.Behind(Others{m}, true) != ""; got != c.prune {
+		if got := prune.FirstBehind(Others{m}, true) != ""; got != c.prune {
 			t.Errorf("%s: %s: a prune waits: %v, want %v", name, c.reason, got, c.prune)
 		}
-		if got := whole.Behind(Others{m}, false) != ""; got != c.whole {
+		if got := whole.FirstBehind(Others{m}, false) != ""; got != c.whole {
 			t.Errorf("%s: %s: a removal waits: %v, want %v", name, c.reason, got, c.whole)
 		}
 	}

@@ -54,7 +54,7 @@ func TestPeers(t *testing.T) {
 			}
 			own := p.Ownership(t.Context(), tc.of, apply.Adopt)
 			for _, other := range []string{"a-remote", "a-here", "b-remote", "b-here"} {
-				wanted := others.Wanted(apply.Ref{Kind: "ConfigMap", Namespace: "b", Name: other}) != ""
+				wanted := others.HolderOf(apply.Ref{Kind: "ConfigMap", Namespace: "b", Name: other}) != ""
 				_, exists := own.Find("kcp-system/" + other)
 				if wanted != tc.want[other] || exists != tc.want[other] {
 					t.Errorf("%s: %s contains its object: %t, owns it: %t; want %t", tc.reason, other, wanted, exists,

@@ -33,10 +33,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 )
 
-// Do lists the objects of a Manifest in the runtime, and sets the inventory and the version in the status of the
-// Manifest. Do returns the number of objects that it found in the runtime. For the costs of the list, see
-// apply.ListOwned.
-func Do(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, error) {
+// RestoreInventory lists the objects of a Manifest in the runtime, and sets the inventory and the version in the status
+// of the Manifest. RestoreInventory returns the number of objects that it found in the runtime. For the costs of the
+// list, see apply.ListOwned.
+func RestoreInventory(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, error) {
 	found, err := cluster.ListOwned(ctx, m.Namespace+"/"+m.Name, v1beta2.FieldOwnerApplier,
 		v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma)
 	if err != nil {
@@ -54,7 +54,7 @@ func Do(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, 
 // merge returns the objects that were found, followed by the recorded objects that were not found. Objects that were
 // not found get the inventory flag pending, because it is not known whether the module has created them.
 func merge(found, recorded []apply.Ref) []apply.Ref {
-	missing := inventory.Missing(recorded, found)
+	missing := inventory.NotIn(recorded, found)
 	for i := range missing {
 		missing[i].Pending = true
 	}

@@ -46,7 +46,7 @@ func (r *Renderer) Bundle(
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	queries, err := r.queriesOf(ctx, s)
+	queries, err := r.capabilityQueriesOf(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +72,10 @@ func (r *Renderer) Bundle(
 	})
 }
 
-// queriesOf returns the queries for capabilities that a source contains. queriesOf loads the artefact of the source
-// once for all callers. The load continues if the caller that started it is cancelled, because other callers wait for
-// the result.
-func (r *Renderer) queriesOf(ctx context.Context, s Source) ([]string, error) {
+// capabilityQueriesOf returns the queries for capabilities that a source contains. capabilityQueriesOf loads the
+// artefact of the source once for all callers. The load continues if the caller that started it is cancelled, because
+// other callers wait for the result.
+func (r *Renderer) capabilityQueriesOf(ctx context.Context, s Source) ([]string, error) {
 	key := s.Digest()
 	r.mu.Lock()
 	queries, known := r.queries[key]

@@ -54,7 +54,8 @@ func (f *Finder) findChart(
 	}
 	artefact.Verify = func(context.Context) (trust.Signature, error) {
 		_, location, _ := strings.Cut(withoutSecrets(spec.URL), "://")
-		return f.opts.Registry.VerifyUnsigned(location+"/"+spec.ChartName, "signatures of charts are not supported")
+		return f.opts.Registry.CheckUnsignedSource(location+"/"+spec.ChartName,
+			"signatures of charts are not supported")
 	}
 	return artefact, nil
 }
@@ -63,7 +64,7 @@ func (f *Finder) findChart(
 func (f *Finder) findVersion(
 	ctx context.Context, from *library.Repository, key, chart, wanted string,
 ) (library.ChartVersion, error) {
-	return fetchOnce(ctx, f, key, fmt.Sprintf("the repository of chart %s to answer", chart),
+	return fetchShared(ctx, f, key, fmt.Sprintf("the repository of chart %s to answer", chart),
 		func(ctx context.Context) (library.ChartVersion, error) { return from.Find(ctx, chart, wanted) })
 }
 
@@ -75,7 +76,7 @@ func (f *Finder) downloadChart(
 	if content := f.cachedChart(key); content != nil {
 		return content, nil
 	}
-	return fetchOnce(ctx, f, key, fmt.Sprintf("chart %s %s to be downloaded", chart.Name, chart.Version),
+	return fetchShared(ctx, f, key, fmt.Sprintf("chart %s %s to be downloaded", chart.Name, chart.Version),
 		func(ctx context.Context) (*render.Artefact, error) {
 			if content := f.cachedChart(key); content != nil { // another download has ended since the first check
 				return content, nil
@@ -131,11 +132,11 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 	return r
 }
 
-// fetchOnce runs a request only once for all callers with the same key. The request does not depend on the contexts of
-// the callers. fetchOnce waits at most answerTimeout for the result. If there is no result within answerTimeout,
-// fetchOnce returns a loop.Later error whose text is the parameter what. If the request fails, all callers get the same
-// error for failureCachePeriod.
-func fetchOnce[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
+// fetchShared runs a request only once for all callers with the same key. The request does not depend on the contexts
+// of the callers. fetchShared waits at most answerTimeout for the result. If there is no result within answerTimeout,
+// fetchShared returns a loop.Later error whose text is the parameter what. If the request fails, all callers get the
+// same error for failureCachePeriod.
+func fetchShared[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
 	T, error) {
 	var none T
 	f.mu.Lock()

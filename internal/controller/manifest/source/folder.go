@@ -64,7 +64,7 @@ func (f *Finder) findFolder(path string) (Artefact, error) {
 		Digest: content.Digest(),
 		Load:   func(context.Context) (*render.Artefact, error) { return content, nil },
 		Verify: func(context.Context) (trust.Signature, error) {
-			return f.opts.Registry.VerifyUnsigned("local-sources/"+relative, "a folder has no signature")
+			return f.opts.Registry.CheckUnsignedSource("local-sources/"+relative, "a folder has no signature")
 		},
 	}, nil
 }

@@ -254,7 +254,7 @@ func (f *Finder) config(ctx context.Context, of origin, spec *v1beta2.ManifestCo
 	if err != nil {
 		return nil, Artefact{}, err
 	}
-	if configs, err = render.ParseConfig(data); err != nil {
+	if configs, err = render.ParseInstallConfigs(data); err != nil {
 		return nil, Artefact{}, err
 	}
 	f.mu.Lock()

@@ -42,12 +42,12 @@ func TestCancelledLoad(t *testing.T) {
 		started, cancel := context.WithCancel(t.Context())
 		first, second := make(chan error, 1), make(chan error, 1)
 		go func() {
-			_, err := r.queriesOf(started, s)
+			_, err := r.capabilityQueriesOf(started, s)
 			first <- err
 		}()
 		synctest.Wait()
 		go func() {
-			_, err := r.queriesOf(t.Context(), s)
+			_, err := r.capabilityQueriesOf(t.Context(), s)
 			second <- err
 		}()
 		synctest.Wait()
@@ -72,7 +72,7 @@ func TestLoadTimeout(t *testing.T) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}}}
-		if _, err := r.queriesOf(t.Context(), s); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := r.capabilityQueriesOf(t.Context(), s); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want the deadline", err)
 		}
 	})

@@ -81,7 +81,7 @@ func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
 	case c.IsRuntime:
 		runtime.Target = ""
 		return runtime
-	case m.Target() != v1beta2.TargetControlPlane:
+	case m.EffectiveTarget() != v1beta2.TargetControlPlane:
 		return runtime
 	}
 	return Cluster{Target: v1beta2.TargetControlPlane, pool: c.Pool, name: connectionName, reserved: &c.Reserved}
@@ -91,18 +91,18 @@ func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
 // in-cluster mode, IsControlPlane returns false.
 func (c Cluster) IsControlPlane() bool { return c.Target == v1beta2.TargetControlPlane }
 
-// Recorded returns the value that status.target of a Manifest has for this cluster. Recorded returns TargetControlPlane
-// for the control plane, and "" for a runtime.
-func (c Cluster) Recorded() v1beta2.Target {
+// StatusTarget returns the value that status.target of a Manifest has for this cluster. StatusTarget returns
+// TargetControlPlane for the control plane, and "" for a runtime.
+func (c Cluster) StatusTarget() v1beta2.Target {
 	if c.IsControlPlane() {
 		return c.Target
 	}
 	return ""
 }
 
-// Check returns an error with a reason if, at present, the objects of the Manifest must not be applied or deleted on
-// the cluster.
-func (c Cluster) Check(m *v1beta2.Manifest) error {
+// CheckTarget returns an error with a reason if, at present, the objects of the Manifest must not be applied or deleted
+// on the cluster.
+func (c Cluster) CheckTarget(m *v1beta2.Manifest) error {
 	if c.pool == nil {
 		return refusal{v1beta2.ReasonControlPlaneNotAllowed, "it is for the control plane (spec.target), where this " +
 			"manager installs and deletes no modules: set the chart value controlPlaneModules.enabled"}
@@ -121,9 +121,9 @@ func (c Cluster) Check(m *v1beta2.Manifest) error {
 // Get returns the connection to the cluster, see [runtimes.Pool.Get].
 func (c Cluster) Get(ctx context.Context) (*runtimes.Runtime, error) { return c.pool.Get(ctx, c.name) }
 
-// GetIfOpen returns the connection to the cluster, see [runtimes.Pool.GetIfOpen].
+// GetIfOpen returns the connection to the cluster, see [runtimes.Pool.GetIfOpenOrNoAgents].
 func (c Cluster) GetIfOpen(ctx context.Context) (*runtimes.Runtime, error) {
-	return c.pool.GetIfOpen(ctx, c.name)
+	return c.pool.GetIfOpenOrNoAgents(ctx, c.name)
 }
 
 // Subscribe adds or replaces a subscriber to events of the cluster.
@@ -152,7 +152,7 @@ func (c Cluster) UsesInterests() bool { return c.pool.UsesInterests() }
 
 // ShareInterests returns one shared slice for equal interests.
 func (c Cluster) ShareInterests(all []runtimes.Interest) []runtimes.Interest {
-	return c.pool.ShareInterests(all)
+	return c.pool.InternInterests(all)
 }
 
 // LookupResource returns the resource of a kind if it is known, and sends no request.
@@ -160,12 +160,12 @@ func (c Cluster) LookupResource(ref apply.Ref) (schema.GroupVersionResource, boo
 	return c.pool.LookupResource(ref)
 }
 
-// Replace stores a copy of c. If another cluster was stored before, Replace ends the subscription of the Manifest to
+// StoreIn stores a copy of c. If another cluster was stored before, StoreIn ends the subscription of the Manifest to
 // that cluster.
-func (c Cluster) Replace(stored *atomic.Pointer[Cluster], key string) {
+func (c Cluster) StoreIn(stored *atomic.Pointer[Cluster], subscriptionKey string) {
 	c.name = strings.Clone(c.name) // a part of the Manifest would keep all of it in memory
 	if old := stored.Swap(&c); old != nil && *old != c {
-		old.Unsubscribe(key)
+		old.Unsubscribe(subscriptionKey)
 	}
 }
 
@@ -193,7 +193,7 @@ func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) e
 		case slices.Contains(*c.reserved, r.Namespace),
 			r.Group == "" && r.Kind == "Namespace" && slices.Contains(*c.reserved, r.Name):
 			return refuse(r.String(), "belongs to the manager (namespaces "+strings.Join(*c.reserved, ", ")+")")
-		case isOfManager(r.Group, r.Kind, r.Name):
+		case isOfManagerAPI(r.Group, r.Kind, r.Name):
 			return refuse(r.String(), "belongs to the API of the manager")
 		}
 	}
@@ -205,18 +205,18 @@ func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) e
 	switch {
 	case !strings.Contains(gvk.Group, ".") || strings.HasSuffix(gvk.Group, ".k8s.io"):
 		return refuse(title, "is in spec.data, and is no custom resource")
-	case isOfManager(gvk.Group, gvk.Kind, ""):
+	case isOfManagerAPI(gvk.Group, gvk.Kind, ""):
 		return refuse(title, "belongs to the API of the manager")
 	}
 	return nil
 }
 
-// isOfManager reports whether an object is a CRD of the API of this project, or an object of a kind of this API.
-func isOfManager(group, kind, name string) bool {
+// isOfManagerAPI reports whether an object is a CRD of the API of this project, or an object of a kind of this API.
+func isOfManagerAPI(group, kind, name string) bool {
 	if group == v1beta2.Group {
 		return v1beta2.ResourceOf(kind) != ""
 	}
-	return kind == "CustomResourceDefinition" && v1beta2.IsCRD(name)
+	return kind == "CustomResourceDefinition" && v1beta2.IsLifecycleManagerCRD(name)
 }
 
 // refusal is an error with a reason code.

@@ -62,7 +62,7 @@ func TestOf(t *testing.T) {
 			if c.name != tc.name || c.Target != tc.target {
 				t.Errorf("%s: connection %q, target %q; want %q, %q", tc.reason, c.name, c.Target, tc.name, tc.target)
 			}
-			if is := loop.Reason(c.Check(tc.manifest)); is != tc.blocked {
+			if is := loop.Reason(c.CheckTarget(tc.manifest)); is != tc.blocked {
 				t.Errorf("%s: blocked by %q, want %q", tc.reason, is, tc.blocked)
 			}
 		})

@@ -96,17 +96,17 @@ func (b *Budgets) Count(before, after client.Object) {
 	b.exceeded[r.module] = true
 }
 
-// IsExceeded reports whether a failure was counted that a stage of a rollout of the module does not allow. Take resets
-// this result to false.
+// IsExceeded reports whether a failure was counted that a stage of a rollout of the module does not allow. TakeExceeded
+// resets this result to false.
 func (b *Budgets) IsExceeded(module string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.exceeded[module]
 }
 
-// Take returns the same as IsExceeded, and resets it to false. The coordinator calls Take when it reconciles the
-// module.
-func (b *Budgets) Take(module string) bool {
+// TakeExceeded returns the same as IsExceeded, and resets it to false. The coordinator calls TakeExceeded when it
+// reconciles the module.
+func (b *Budgets) TakeExceeded(module string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	isExceeded := b.exceeded[module]

@@ -12,11 +12,11 @@
 // a runtime. The check also renders the former version and compares the CustomResourceDefinitions of both versions,
 // because no runtime can be updated if an API server refuses the new CustomResourceDefinitions.
 //
-// The method Check does not check anything itself: it returns the result of the last check of the version from memory.
-// Until a check has ended, Check returns a blocker, so the rollout waits. Other goroutines make the checks, and call
-// Changed after each new result. At most maxParallel checks are made at the same time, and at most one of each module,
-// so that a version that takes minutes delays only the versions of its own module. A result is valid for the digests of
-// the new and of the former version, see [Version.Digest].
+// The method RequestResult does not check anything itself: it returns the result of the last check of the version from
+// memory. Until a check has ended, RequestResult returns a blocker, so the rollout waits. Other goroutines make the
+// checks, and call Changed after each new result. At most maxParallel checks are made at the same time, and at most one
+// of each module, so that a version that takes minutes delays only the versions of its own module. A result is valid
+// for the digests of the new and of the former version, see [Version.Digest].
 //
 // A version that has passed is not checked again. A check that could not read the version is repeated after
 // unreadableInterval. A check with any other failure is repeated after failedInterval. Checks are repeated only while a
@@ -156,7 +156,7 @@ type Result struct {
 type entry struct {
 	move   Move
 	result Result
-	used   time.Time // time of the last call of Check
+	used   time.Time // time of the last call of RequestResult
 	due    time.Time // time of the next check; the zero time: none is requested
 	isIdle bool      // the check has to be repeated, and was not because nobody has used the result
 }
@@ -167,16 +167,16 @@ func New(o Options) *Checker {
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{})}
 }
 
-// Check returns the result of the last check of a version. If the version was never checked, or if its check has to be
-// repeated, Check requests a check and does not wait for it.
-func (c *Checker) Check(m Move) Result {
+// RequestResult returns the result of the last check of a version. If the version was never checked, or if its check
+// has to be repeated, RequestResult requests a check and does not wait for it.
+func (c *Checker) RequestResult(m Move) (last Result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, key := time.Now(), m.key()
 	e := c.checks[key]
 	if e == nil {
 		maps.DeleteFunc(c.checks, func(_ string, old *entry) bool { return now.Sub(old.used) > keepPeriod })
-		e = &entry{move: m, result: Result{IsRunning: true, Blocker: running(m)}}
+		e = &entry{move: m, result: Result{IsRunning: true, Blocker: pendingBlocker(m)}}
 		c.checks[key] = e
 		c.request(e, 0)
 	}
@@ -258,7 +258,7 @@ func (c *Checker) requestNext(module string) {
 func (c *Checker) work(ctx context.Context, e *entry) {
 	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	digest, err := c.try(bounded, e.move)
+	digest, err := c.renderAndCompare(bounded, e.move)
 	if delay, isWaiting := loop.WaitDelay(err); isWaiting { // the request to the registry continues
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -307,8 +307,9 @@ func (e refusedError) Error() string {
 	return content.JoinFirst(all, "; ")
 }
 
-// try verifies and renders the version, and compares its CustomResourceDefinitions with those of the former version.
-func (c *Checker) try(ctx context.Context, m Move) (digest string, err error) {
+// renderAndCompare verifies and renders the version, and compares its CustomResourceDefinitions with those of the
+// former version.
+func (c *Checker) renderAndCompare(ctx context.Context, m Move) (digest string, err error) {
 	to, err := c.Render(ctx, m.To)
 	if err != nil || m.From.Template == nil || len(to.CRDs) == 0 {
 		return to.Digest, err
@@ -318,7 +319,7 @@ func (c *Checker) try(ctx context.Context, m Move) (digest string, err error) {
 		return "", err
 	}
 	if err == nil {
-		if refused := check.RefusedCRDs(check.CRDs(from.CRDs), check.CRDs(to.CRDs)); len(refused) > 0 {
+		if refused := check.RefusedCRDChanges(check.CRDs(from.CRDs), check.CRDs(to.CRDs)); len(refused) > 0 {
 			return "", reconcile.TerminalError(refusedError{refused})
 		}
 	}
@@ -343,8 +344,8 @@ func isUnreadable(err error) bool {
 	return isOutage(err)
 }
 
-// running returns the blocker of a rollout that waits because the check of its version has not ended yet.
-func running(m Move) *v1beta2.RolloutBlocker {
+// pendingBlocker returns the blocker of a rollout that waits because the check of its version has not ended yet.
+func pendingBlocker(m Move) *v1beta2.RolloutBlocker {
 	return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightPending, Object: objectOf(m),
 		Message: fmt.Sprintf("version %s is being verified and rendered", m.To.Version),
 		Remedy:  "wait: the rollout goes on by itself"}
@@ -357,7 +358,7 @@ func blockerOf(m Move, err error) *v1beta2.RolloutBlocker {
 	if inner := errors.Unwrap(err); isTerminal && inner != nil { // without the words that mark a terminal error
 		err = inner
 	}
-	message := text.Clip(err.Error(), 768)
+	message := text.ClipLine(err.Error(), 768)
 	switch {
 	case isUnreadable(err):
 		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightPending, Object: objectOf(m),

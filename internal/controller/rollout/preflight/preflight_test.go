@@ -70,16 +70,16 @@ func TestRepeats(t *testing.T) {
 				r := &registry{render: func(Version) (Content, error) { return Content{Digest: "sha256:a"}, c.err }}
 				checker := start(t, r)
 				move := Move{To: version("2.0.0")}
-				first := checker.Check(move)
+				first := checker.RequestResult(move)
 				if !first.IsRunning || first.Blocker == nil || first.Blocker.Code != v1beta2.ReasonPreflightPending {
 					t.Errorf("%s: before the first check: %+v", c.reason, first)
 				}
 				for range 60 {
 					time.Sleep(time.Minute)
-					checker.Check(move)
+					checker.RequestResult(move)
 				}
 				synctest.Wait()
-				got := checker.Check(move)
+				got := checker.RequestResult(move)
 				if code := codeOf(got); code != c.code || (got.Digest == "") != (c.code != "") {
 					t.Errorf("%s: %+v, want code %q", c.reason, got, c.code)
 				}
@@ -94,7 +94,7 @@ func TestRepeats(t *testing.T) {
 					t.Errorf("%s: %d renderings that nobody used, want %d", c.reason, n, c.renderingsIdle)
 				}
 				before := r.renderings.Load()
-				checker.Check(move)
+				checker.RequestResult(move)
 				synctest.Wait()
 				if again := r.renderings.Load() > before; again != (c.renderingsIdle > 0) {
 					t.Errorf("%s: after an hour without a use, checked again: %t", c.reason, again)
@@ -123,20 +123,20 @@ func TestEnds(t *testing.T) {
 			return Content{Digest: "sha256:a"}, nil
 		}}
 		checker := start(t, r)
-		checker.Check(Move{To: version("2.0.0")})
+		checker.RequestResult(Move{To: version("2.0.0")})
 		synctest.Wait()
-		if got := checker.Check(Move{To: version("2.0.0")}); got.Blocker == nil ||
+		if got := checker.RequestResult(Move{To: version("2.0.0")}); got.Blocker == nil ||
 			!strings.Contains(got.Blocker.Message, "no signature") || got.Blocker.Remedy == "" {
 			t.Errorf("unsigned: %+v", got.Blocker)
 		}
 		isSigned.Store(true)
 		time.Sleep(failedInterval + time.Second)
-		if got := checker.Check(Move{To: version("2.0.0")}); got.Digest != "sha256:a" || r.changes.Load() != 2 {
+		if got := checker.RequestResult(Move{To: version("2.0.0")}); got.Digest != "sha256:a" || r.changes.Load() != 2 {
 			t.Errorf("signed: %+v after %d changes", got, r.changes.Load())
 		}
 		changed := version("2.0.0")
 		changed.Template.Spec.StateExpression = "true"
-		if got := checker.Check(Move{To: changed}); !got.IsRunning {
+		if got := checker.RequestResult(Move{To: changed}); !got.IsRunning {
 			t.Errorf("another content: %+v", got)
 		}
 	})
@@ -162,19 +162,19 @@ func TestParallel(t *testing.T) {
 			v.Module = module
 			return Move{To: v}
 		}
-		checker.Check(move("slow", "1.0.0"))
-		checker.Check(move("slow", "2.0.0"))
+		checker.RequestResult(move("slow", "1.0.0"))
+		checker.RequestResult(move("slow", "2.0.0"))
 		synctest.Wait()
 		if n := r.renderings.Load(); n != 1 {
 			t.Errorf("%d renderings of one module at the same time", n)
 		}
-		checker.Check(move("quick", "1.0.0"))
+		checker.RequestResult(move("quick", "1.0.0"))
 		synctest.Wait()
-		if got := checker.Check(move("quick", "1.0.0")); got.Digest == "" {
+		if got := checker.RequestResult(move("quick", "1.0.0")); got.Digest == "" {
 			t.Errorf("it waits for the slow module: %+v", got)
 		}
 		for i := range 2 * maxParallel {
-			checker.Check(move(fmt.Sprint("many-", i), "1.0.0"))
+			checker.RequestResult(move(fmt.Sprint("many-", i), "1.0.0"))
 		}
 		synctest.Wait()
 		if n := most.Load(); n != maxParallel {
@@ -182,11 +182,11 @@ func TestParallel(t *testing.T) {
 		}
 		for range 13 { // three rounds of maxParallel
 			time.Sleep(time.Minute)
-			checker.Check(move("slow", "1.0.0"))
-			checker.Check(move("slow", "2.0.0"))
+			checker.RequestResult(move("slow", "1.0.0"))
+			checker.RequestResult(move("slow", "2.0.0"))
 		}
 		for _, of := range []string{"1.0.0", "2.0.0"} {
-			if got := checker.Check(move("slow", of)); got.IsRunning || got.Blocker == nil {
+			if got := checker.RequestResult(move("slow", of)); got.IsRunning || got.Blocker == nil {
 				t.Errorf("version %s was never checked: %+v", of, got)
 			}
 		}
@@ -207,11 +207,12 @@ func TestRetriesOfOneModule(t *testing.T) {
 		}}
 		checker := start(t, r)
 		for _, of := range []string{"1.0.0", "2.0.0"} {
-			checker.Check(Move{To: version(of)})
+			checker.RequestResult(Move{To: version(of)})
 		}
 		time.Sleep(failedInterval + time.Second)
 		for _, of := range []string{"1.0.0", "2.0.0"} {
-			if got := checker.Check(Move{To: version(of)}); got.Digest == "" || got.Template != version(of).Digest() {
+			if got := checker.RequestResult(Move{To: version(of)}); got.Digest == "" ||
+				got.Template != version(of).Digest() {
 				t.Errorf("version %s was not checked again: %+v", of, got)
 			}
 		}
@@ -306,9 +307,9 @@ func TestCRDs(t *testing.T) {
 				}}
 				checker := start(t, r)
 				move := Move{From: version("1.0.0"), To: version("2.0.0")}
-				checker.Check(move)
+				checker.RequestResult(move)
 				synctest.Wait()
-				got := checker.Check(move)
+				got := checker.RequestResult(move)
 				if codeOf(got) != c.code || c.code != "" && !strings.Contains(got.Blocker.Message, c.message) {
 					t.Errorf("%s: %+v %+v, want code %q", c.reason, got, got.Blocker, c.code)
 				}
