@@ -2,7 +2,7 @@
 //
 //	cluster, err := apply.New(config, nil, apply.ClusterOptions{})
 //	set := apply.Set{Bundle: bundle, Namespace: "kyma-system"}
-//	refs, err := cluster.Inventory(ctx, set)        // record refs before the first Apply
+//	refs, err := cluster.DesiredInventory(ctx, set) // record refs before the first Apply
 //	result, err := cluster.Apply(ctx, set, &done)   // repeat until result.Done()
 //	notReady, err := cluster.CheckReady(ctx, refs, &done)
 //	drifted, err := cluster.FindDrift(ctx, set, &done) // reads only; the next Apply corrects the drift

@@ -413,7 +413,7 @@ func itemKeys(pathElement string) (map[string]any, bool) {
 	return keys, ok && utiljson.Unmarshal([]byte(text), &keys) == nil
 }
 
-// itemLabel returns the name of a list item in a path: "[name=manager]".
+// itemLabel returns the part of a path that shows a list item: "[name=manager]".
 func itemLabel(pathElement string) string {
 	keys, ok := itemKeys(pathElement)
 	if !ok {

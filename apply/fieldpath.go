@@ -73,11 +73,11 @@ func parsePath(text string) (path fieldPath, problem string) {
 	return path, ""
 }
 
-func parseBracket(inner string) (step, string) {
+func parseBracket(inner string) (s step, problem string) {
 	if !strings.Contains(inner, "=") {
 		return step{key: inner, quoted: true}, ""
 	}
-	s := step{members: map[string]string{}}
+	s = step{members: map[string]string{}}
 	for pair := range strings.SplitSeq(inner, ",") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" || value == "" {
@@ -267,7 +267,7 @@ func (p fieldPath) copyLive(wanted, live any) any {
 }
 
 // setChild gives a new value to the child that the step selects in a tree. If the value is nil, setChild removes the
-// child. If the parameter tree is nil, setChild creates a map or a list: the type that the parameter like has.
+// child. If the parameter tree is nil, setChild creates a map or a list, of the same type as the parameter like.
 func (s step) setChild(tree, like, value any) any {
 	if value == nil {
 		return fieldPath{s}.removeFrom(tree)
@@ -295,8 +295,8 @@ func (s step) setChild(tree, like, value any) any {
 	return tree
 }
 
-// addItemKeys adds to a list item the key fields that its name in FieldsV1 (k:{…}) contains. A list item without its
-// key fields would be invalid.
+// addItemKeys adds to a list item the key fields that its path element in FieldsV1 (k:{…}) contains. A list item
+// without its key fields would be invalid.
 func addItemKeys(item any, pathElement string) any {
 	if m, ok := item.(map[string]any); ok {
 		keys, _ := itemKeys(pathElement)

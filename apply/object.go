@@ -66,9 +66,10 @@ type Created struct {
 }
 
 // Create creates an object that does not exist yet, and returns its identity. The created object belongs to no
-// installation, and so is not deleted with one. The parameter fieldManager is the field manager. A namespaced object
-// without a namespace is created in "default". Create returns an error with reason ObjectExists if an object with this
-// name exists, and with reason KindUnknown if the cluster does not serve the kind yet.
+// installation, and so is not deleted with one. The parameter fieldManager names the field manager that owns the fields
+// of the created object. A namespaced object without a namespace is created in "default". Create returns an error with
+// reason ObjectExists if an object with this name exists, and with reason KindUnknown if the cluster does not serve the
+// kind yet.
 //
 // Create reads the object first and then applies it without force. Create does not use POST, because an API server
 // delays a POST of a custom resource by two seconds when its CRD is new, but does not delay a PATCH. If another client

@@ -46,8 +46,8 @@ func (d *deleteCall) deleteOrLeave(ctx context.Context, ref Ref) (*Remaining, *L
 }
 
 // retryOnConflict calls the function in the parameter do with the API version in which the cluster serves the object.
-// If decide returns a conflict, because another client has changed the object at the same time, retryOnConflict calls
-// decide again. An object that does not exist is not an error.
+// If the function returns a conflict, because another client has changed the object at the same time, retryOnConflict
+// calls the function again. An object that does not exist is not an error.
 func (d *deleteCall) retryOnConflict(ctx context.Context, ref Ref, do func(Ref, resource) error) error {
 	var err error
 	for range maxConcurrentChanges {

@@ -61,9 +61,9 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	return nil
 }
 
-// write applies an object that belongs to the installation. The parameter isKnownToExist is true if the object is known
-// to exist. If the managed fields of the object prevent this, because they name a version that the CRD no longer has,
-// write removes their entries with this version and applies the object again.
+// write applies an object that belongs to the installation. If the managed fields of the object prevent this, because
+// they name a version that the CRD no longer has, write removes their entries with this version and applies the object
+// again.
 func (a *applyCall) write(ctx context.Context, it *item, isKnownToExist bool) (writeResult, error) {
 	for try := 0; ; try++ {
 		w, err := a.writeByPolicy(ctx, it, isKnownToExist)

@@ -330,7 +330,7 @@ func missingField(err error, out ref.Val) string {
 }
 
 // compileJSONPath compiles a JSONPath. The expression may have braces and a leading dot, or neither.
-func compileJSONPath(text string) (*jsonpath.JSONPath, string) {
+func compileJSONPath(text string) (path *jsonpath.JSONPath, problem string) {
 	inner := strings.TrimSpace(text)
 	if strings.HasPrefix(inner, "{") && strings.HasSuffix(inner, "}") {
 		inner = inner[1 : len(inner)-1]
@@ -346,7 +346,7 @@ func compileJSONPath(text string) (*jsonpath.JSONPath, string) {
 	if strings.ContainsAny(inner, "{}") {
 		return nil, "jsonPath " + strconv.Quote(inner) + " contains braces"
 	}
-	path := jsonpath.New("state").AllowMissingKeys(true)
+	path = jsonpath.New("state").AllowMissingKeys(true)
 	if err := parseJSONPath(path, "{"+inner+"}"); err != nil {
 		return nil, fmt.Sprintf("jsonPath %q: %s", text, err)
 	}

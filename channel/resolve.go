@@ -152,7 +152,7 @@ const (
 )
 
 // ControlPlaneModulesMode returns how modules for the control plane are handled. isRuntime is true in in-cluster mode.
-// allowed is true if an administrator allows modules on the control plane.
+// isAllowed is true if an administrator allows modules on the control plane.
 func ControlPlaneModulesMode(isRuntime, isAllowed bool) ControlPlane {
 	switch {
 	case isRuntime:

@@ -22,9 +22,9 @@ func IsWithdrawn(t *v1beta2.ModuleTemplate) (is bool, reason string) {
 	return is, reason
 }
 
-// CheckGoingBack returns nil if the ModuleTemplate of a version declares that a downgrade from this version to another
-// one (parameter "to") is safe. If going back is not safe, CheckGoingBack returns an error that explains the reason to
-// users.
+// CheckGoingBack returns nil if the ModuleTemplate of a version (parameter "from") declares that a downgrade from this
+// version to another one (parameter "to") is safe. If going back is not safe, CheckGoingBack returns an error that
+// explains the reason to users.
 func (c *Catalog) CheckGoingBack(module, from, to string) error {
 	newer := c.Template(TemplateName(module, from))
 	object := "ModuleTemplate " + TemplateName(module, from)

@@ -40,7 +40,7 @@ func ExampleRepository() {
 // The example shows the reconcile function of an operator that installs a chart for its own custom resource. If there
 // is nothing to do, nothing is written. The tests in playground/library run the code of this example on real API
 // servers.
-func ExampleInstallChart() {
+func ExampleInstallOrUpgradeChart() {
 	reconcile := func(ctx context.Context, config *rest.Config) (requeue bool, err error) {
 		status, err := manifest.InstallOrUpgradeChart(ctx, manifest.InstallInfo{
 			ChartInfo: manifest.ChartInfo{

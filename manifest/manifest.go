@@ -14,10 +14,10 @@
 //		ClusterInfo:      manifest.ClusterInfo{Config: config},
 //		CheckReadyStates: true,
 //	}
-//	status, err := manifest.InstallChart(ctx, info)       // repeat until status.Ready
-//	status, err = manifest.ConsistencyCheck(ctx, info)    // reads only
-//	changes, err := manifest.Diff(ctx, info)              // the changes of InstallOrUpgradeChart; reads only
-//	status, err = manifest.UninstallChart(ctx, info)      // repeat until status.Ready
+//	status, err := manifest.InstallOrUpgradeChart(ctx, info) // repeat until status.Ready
+//	status, err = manifest.ConsistencyCheck(ctx, info)       // reads only
+//	changes, err := manifest.Diff(ctx, info)                 // the changes of InstallOrUpgradeChart; reads only
+//	status, err = manifest.UninstallChart(ctx, info)         // repeat until status.Ready
 //
 // # How it works
 //

@@ -54,7 +54,7 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 		URL: "oci://" + repository.Name() + "@" + descriptor.Digest.String()}, nil
 }
 
-// newestVersion lists the versions of a chart and returns the newest version in the range wanted.
+// newestVersion lists the versions of a chart and returns the newest version that satisfies the parameter constraint.
 func (r *Repository) newestVersion(ctx context.Context, repository name.Repository, chart, constraint string) (
 	string, error) {
 	tags, err := remote.List(repository, r.remoteOptions(ctx)...)

@@ -56,7 +56,7 @@ data:
 }
 
 // A config layer contains the settings for the charts of a module.
-func ExampleParseConfig() {
+func ExampleParseInstallConfigs() {
 	configs, err := render.ParseInstallConfigs([]byte(`
 configs:
 - name: redis

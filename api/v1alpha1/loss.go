@@ -64,8 +64,8 @@ func pathOfLargest(all []loss) string {
 // absent stands for a missing value, which is not the same as null.
 type absent struct{}
 
-// lossesBetween returns the differences between two JSON values: the former value "roundTripped" and the present value
-// "original". Restoring all returned losses in the former value gives the present value.
+// lossesBetween returns the differences between two JSON values: the value after a conversion there and back (parameter
+// roundTripped) and the original value. Restoring all returned losses in roundTripped gives the original value.
 func lossesBetween(roundTripped, original any) ([]loss, error) {
 	var found []loss
 	err := appendLosses(nil, roundTripped, original, &found)

@@ -95,7 +95,7 @@ func ParseSummary(text string) (modules []ModuleStatus, ok bool) {
 	return modules, true
 }
 
-// parseSummaryDetails sets the channel, the state and the reason of a module from the words that the summary has in
+// parseSummaryDetails sets the channel, the state and the reason of a module from the text that the summary has in
 // parentheses after the version.
 func (m *ModuleStatus) parseSummaryDetails(text string) {
 	for word := range strings.SplitSeq(text, ", ") {

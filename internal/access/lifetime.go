@@ -6,8 +6,8 @@
 //	life := access.LifetimeOf(cfg)
 //	namespace, name := access.ServiceAccountOf(cfg)
 //	rights, err := access.ParseRights(answer)        // to a SelfSubjectRulesReview
-//	lost := access.Lost(before, rights, resources)
-//	condition := access.Condition(saved, finding, now)
+//	lost := access.DescribeLostRights(before, rights, resources)
+//	condition := access.UnhealthyCondition(saved, finding, now)
 //
 // # How it works
 //

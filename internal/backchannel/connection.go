@@ -140,7 +140,7 @@ func (d *connLimiter) markTrusted(c *conn) {
 }
 
 // assignRuntime records to which runtime a connection belongs. If the new connection is one too many for the runtime,
-// admit closes the oldest connection of the runtime.
+// assignRuntime closes the oldest connection of the runtime.
 func (d *connLimiter) assignRuntime(c *conn, r *record) {
 	if c.owner.Load() == r {
 		return

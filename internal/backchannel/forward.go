@@ -65,8 +65,8 @@ func (r *relay) close() {
 	r.managers.CloseIdleConnections()
 }
 
-// reserveSlot reserves one of n places for concurrent requests to a manager, if a place is free. The caller must call
-// the result free at the end of its request.
+// reserveSlot reserves a slot for a request to a manager, if a slot is free. The parameter limit is the number of slots
+// of the manager. The caller must call the result free at the end of its request.
 func (r *relay) reserveSlot(manager string, limit int) (free func(), ok bool) {
 	r.mu.Lock()
 	slots := r.slots[manager]

@@ -219,8 +219,8 @@ func tooLarge(limit int64) *refusal {
 
 // authorize returns the caller of a request and the name of its Kyma. If another replica has forwarded the request,
 // authorize sets the field forwarder of the returned caller even if authorize refuses the request.
-func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
-	from, refused := l.identify(r, connOf(r))
+func (l *Listener) authorize(r *http.Request) (from caller, kyma string, refused *refusal) {
+	from, refused = l.identify(r, connOf(r))
 	if refused != nil {
 		return from, "", refused
 	}

@@ -3,7 +3,7 @@
 //
 // # Use
 //
-//	found, err := customresource.FindOfModule(ctx, customresource.Question{…})
+//	found, err := customresource.FindOfUsersWithDefaultKind(ctx, customresource.Question{…})
 //	if len(found.Kinds) > 0 && allowed {
 //		deleted, err := found.Delete(ctx)
 //	}

@@ -31,9 +31,9 @@ const (
 func (a *answer) Error() string { return a.why }
 
 // Later returns the answer "not yet": the step cannot continue now. When a step returns Later, the runner stops. The
-// object is reconciled again after the given time, or earlier when an event is received. The text why states what the
-// step waits for. The text becomes part of the status, so it must stay the same while the step waits for the same
-// thing.
+// object is reconciled again after the given time, or earlier when an event is received. The text waitingFor states
+// what the step waits for. The text becomes part of the status, so it must stay the same while the step waits for the
+// same thing.
 func Later(after time.Duration, waitingFor string) error {
 	return &answer{kind: later, after: after, why: waitingFor}
 }

@@ -321,8 +321,8 @@ func (r *runner) afterSave(before client.Object) {
 	}
 }
 
-// statusPatch returns the change of the status as a merge patch, or nil if there is no change. The statusPatch contains
-// only the status, for two reasons: A step may have patched the metadata since the object was read. Encoding the whole
+// statusPatch returns the change of the status as a merge patch, or nil if there is no change. The patch contains only
+// the status, for two reasons: A step may have patched the metadata since the object was read. Encoding the whole
 // object costs more than comparing its status.
 func (r *runner) statusPatch() ([]byte, error) {
 	patch, err := MergePatch("status", fieldOf(r.saved, "Status"), fieldOf(r.Object, "Status"))

@@ -39,6 +39,6 @@ func (q kymaQueues) enqueueNow(kyma string) {
 		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
 }
 
-// enqueueReview enqueues a review of the agent of a Kyma. A enqueueReview checks whether the reports or the watch list
-// of the agent differ from the status of the Kyma.
+// enqueueReview enqueues a review of the agent of a Kyma. A review checks whether the reports or the watch list of the
+// agent differ from the status of the Kyma.
 func (q kymaQueues) enqueueReview(kyma string) { q.reviews.AddAfter(kyma, batchDelay) }

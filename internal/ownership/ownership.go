@@ -172,7 +172,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 }
 
 // ownerOf returns the record of the owner in the annotations, or nil if there is none. If the annotations name another
-// owner or cannot be read, the result named other is a text for messages, which describes the owner or the error.
+// owner or cannot be read, the result conflict is a text for messages, which describes the owner or the error.
 func ownerOf(annotations map[string]string, c Claim) (owner *Owner, conflict string) {
 	text, ownedBy := annotations[v1beta2.AnnotationOwner], annotations[v1beta2.AnnotationOwnedBy]
 	if text == "" {

@@ -29,16 +29,16 @@ type Admission struct {
 }
 
 // NewAdmission returns an Admission that admits at most limit runtimes at the same time. 0 means that there is no
-// limit. When a waiting runtime is admitted, the function admit is called with the name of the runtime, without a lock.
-// The function admit has to start the work, usually by adding a request to a queue.
+// limit. When a waiting runtime is admitted, the function onAdmit is called with the name of the runtime, without a
+// lock. The function onAdmit has to start the work, usually by adding a request to a queue.
 func NewAdmission(limit int, onAdmit func(name string)) *Admission {
 	return &Admission{limit: limit, admit: onAdmit, admitted: map[string]time.Time{}, isWaiting: map[string]bool{}}
 }
 
 // Admit requests the permission to begin the work on a runtime, and reports whether the runtime is admitted. If Admit
 // returns false, the runtime waits until a place is free. When a waiting runtime gets a place, the Admission calls the
-// function admit of [NewAdmission]. An admitted runtime stays admitted until [Admission.Release], [Admission.Withdraw]
-// or [AdmissionTimeout].
+// function onAdmit of [NewAdmission]. An admitted runtime stays admitted until [Admission.Release],
+// [Admission.Withdraw] or [AdmissionTimeout].
 func (a *Admission) Admit(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

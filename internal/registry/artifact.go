@@ -163,7 +163,7 @@ func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Art
 }
 
 // Write writes an artifact in this order: the blobs, then the manifest by its digest, and the tag last. Therefore a
-// push that is interrupted is never visible, and the next push continues it. written reports whether the tag has
+// push that is interrupted is never visible, and the next push continues it. isTagChanged reports whether the tag has
 // changed. If the tag exists with other content and replace is true, Write replaces the content. If the tag exists with
 // other content and replace is false, the error has reason ArtifactExists.
 //

@@ -316,8 +316,8 @@ func Quorum(r *v1beta2.ModuleRollout, runtimes int) int {
 	return share(cmp.Or(r.Spec.Defaults.MinProven, defaultMinProven), runtimes, true)
 }
 
-// NeededEvidence returns how many runtimes of earlier stages have to be proven before a stage begins. before is the
-// number of runtimes of these stages.
+// NeededEvidence returns how many runtimes of earlier stages have to be proven before a stage begins. The parameter
+// earlierRuntimes is the number of runtimes of these stages.
 func NeededEvidence(r *v1beta2.ModuleRollout, stage, earlierRuntimes int) int {
 	switch s := &r.Spec.Stages[stage]; {
 	case s.MinEvidence != nil:

@@ -277,10 +277,10 @@ func (r *Recorded) begin(c Channel, target, lineage string) {
 }
 
 // makeOrAdopt makes the rollout for the move m of the channel. If there is an unrecorded rollout with the same plan,
-// create adopts the unrecorded rollout instead. By adopting the unrecorded rollout, makeOrAdopt skips no revision, and
-// keeps a pause, an abort or an approval by a person. If the unrecorded rollout has another plan, the caller has to end
-// the unrecorded rollout. If a person has paused or aborted an unrecorded rollout for the same move, the new rollout is
-// also paused or aborted, so that nothing bypasses the decision of the person.
+// makeOrAdopt adopts the unrecorded rollout instead. By adopting the unrecorded rollout, makeOrAdopt skips no revision,
+// and keeps a pause, an abort or an approval by a person. If the unrecorded rollout has another plan, the caller has to
+// end the unrecorded rollout. If a person has paused or aborted an unrecorded rollout for the same move, the new
+// rollout is also paused or aborted, so that nothing bypasses the decision of the person.
 func (r *Recorded) makeOrAdopt(c Channel, m Move) {
 	s := &r.Status
 	m.Namespace, m.Module, m.Channel = c.Release.Namespace, c.Release.Name, c.Name

@@ -16,8 +16,8 @@ const checkInterval = time.Hour
 
 // scheduleCredentialChecks starts checks that detect an expired or withdrawn credential even if no other request is
 // sent to the runtime. The first check is a probe after the expiry of the credential. The second check calls the
-// function review, which sends a SelfSubjectRulesReview, once per interval. If review is nil, there is only the first
-// check. scheduleCredentialChecks must be called before the first request.
+// function review, which sends a SelfSubjectRulesReview, once per reviewInterval. If review is nil, there is only the
+// first check. scheduleCredentialChecks must be called before the first request.
 func (b *breaker) scheduleCredentialChecks(expiry time.Time, reviewInterval time.Duration, review func() *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

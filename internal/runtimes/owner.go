@@ -118,7 +118,7 @@ func (p *Pool) Refuse(kyma string, rt *Runtime, verifierKey string, why *Error) 
 }
 
 // setOwnerState replaces the owner state of a connection. If the next Get may return another result than an earlier
-// Get, setOwnerState notifies all subscribers except the one with the key verifier.
+// Get, setOwnerState notifies all subscribers except the one with the key verifierKey.
 func (p *Pool) setOwnerState(kyma string, rt *Runtime, verifierKey string, state ownerState) {
 	p.mu.Lock()
 	former := rt.owner

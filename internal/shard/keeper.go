@@ -365,8 +365,8 @@ func (k *Keeper) releaseWithoutLease(shard int, reason string) {
 	k.removeHolding(t)
 }
 
-// closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. The parameter with
-// the name change is the reason for closing the shard, for metrics and the log.
+// closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. The parameter reason
+// is the reason for closing the shard, for metrics and the log.
 func (k *Keeper) closeShard(t *holding, reason string) {
 	t.cancel()
 	k.mu.Lock()

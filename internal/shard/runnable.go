@@ -30,8 +30,8 @@ func (k *Keeper) HasCorrectShardLabel(o client.Object, kyma string) bool {
 	return k == nil || o.GetLabels()[v1beta2.LabelShard] == LabelValue(kyma)
 }
 
-// RunnableOnAllReplicas returns a RunnableOnAllReplicas that runs f on every replica. If the Keeper is nil, the
-// RunnableOnAllReplicas runs only on the leader.
+// RunnableOnAllReplicas returns a Runnable that runs f on every replica. If the Keeper is nil, the Runnable runs only
+// on the leader.
 func (k *Keeper) RunnableOnAllReplicas(f func(context.Context) error) manager.Runnable {
 	if k == nil {
 		return manager.RunnableFunc(f)
@@ -39,11 +39,11 @@ func (k *Keeper) RunnableOnAllReplicas(f func(context.Context) error) manager.Ru
 	return onAllReplicas(f)
 }
 
-// onAllReplicas is a RunnableOnAllReplicas that runs on all replicas, and not only on the leader.
+// onAllReplicas is a Runnable that runs on all replicas, and not only on the leader.
 type onAllReplicas func(context.Context) error
 
 // Start implements [manager.Runnable].
 func (f onAllReplicas) Start(ctx context.Context) error { return f(ctx) }
 
-// NeedLeaderElection returns false: the RunnableOnAllReplicas runs on all replicas.
+// NeedLeaderElection returns false: the Runnable runs on all replicas.
 func (onAllReplicas) NeedLeaderElection() bool { return false }

@@ -4,7 +4,7 @@
 // # Use
 //
 //	k, err := shard.New(shard.Options{Leases: …, Name: host, Open: …, Opened: …, Close: …})
-//	err = k.Start(ctx)                                 // a RunnableOnAllReplicas of controller-runtime, on all replicas
+//	err = k.Start(ctx)                                 // a Runnable of controller-runtime, on all replicas
 //	ctx, done, held := k.BeginReconcile(ctx, "kyma-a") // at the start of a reconcile
 //	err = shard.CheckHeld(ctx)                         // before each write; FencedTransport does this for HTTP clients
 //

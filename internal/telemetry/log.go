@@ -50,7 +50,7 @@ func (e *explained) Unwrap() error { return e.error }
 // about the same runtime. All records of one minute may be passed in one burst. After records were suppressed, the next
 // passed record has their number in the attribute "suppressed". The attribute "runtime" of a record identifies the
 // runtime; without this attribute, the attribute "name" identifies the runtime. If a record contains an error that was
-// returned by [About.Explain], the attributes in this error are added to the record. If perMinute is 0, the number of
+// returned by [About.Attach], the attributes in this error are added to the record. If perMinute is 0, the number of
 // records per minute is not limited.
 //
 // If several records about the same runtime have the same error, one of them is passed within repeatInterval. The next

@@ -2,8 +2,8 @@
 //
 // # Use
 //
-//	message := text.Clip(err.Error(), 1024)
-//	last := text.Fold(container.LastOutput, 1024)
+//	message := text.ClipLine(err.Error(), 1024)
+//	last := text.ClipWords(container.LastOutput, 1024)
 //
 // # How it works
 //
@@ -22,9 +22,9 @@ import (
 // ellipsis is the end of a text that was shortened.
 const ellipsis = "…"
 
-// ClipLine returns a text as one line of at most limit bytes, without control characters and terminal escape sequences.
-// If a text was shortened, it ends in "…". A text is never cut inside of a character. A line break becomes "; ", or a
-// space if it follows punctuation.
+// ClipLine returns a text as one line of at most maxBytes bytes, without control characters and terminal escape
+// sequences. If a text was shortened, it ends in "…". A text is never cut inside of a character. A line break becomes
+// "; ", or a space if it follows punctuation.
 func ClipLine(text string, maxBytes int) string {
 	text, isCut := cutRoughly(text, maxBytes)
 	if !isPlain(text) {

@@ -195,6 +195,7 @@ func renderBundle(ns string) (*render.Bundle, error) {
 	return render.Build(list, render.Options{})
 }
 
+// prepareLibrary returns a function that installs the module with package apply, see way.prepare.
 func (b *bench) prepareLibrary(ctx context.Context, c *apply.Cluster, ns string) (func() error, error) {
 	rendered, err := renderBundle(ns)
 	if err != nil {
@@ -214,6 +215,7 @@ func (b *bench) prepareLibrary(ctx context.Context, c *apply.Cluster, ns string)
 	}, nil
 }
 
+// prepareLoop returns a function that applies all objects with concurrent requests, see way.prepare.
 func (b *bench) prepareLoop(ctx context.Context, client *http.Client, ns string) (func() error, error) {
 	rendered, err := renderBundle(ns)
 	if err != nil {
@@ -282,6 +284,7 @@ func (b *bench) prepareLoop(ctx context.Context, client *http.Client, ns string)
 	}, nil
 }
 
+// prepareKubectl returns a function that runs kubectl apply, see way.prepare.
 func (b *bench) prepareKubectl(ctx context.Context, ns string) (func() error, error) {
 	file := filepath.Join(b.dir, ns+".yaml")
 	if err := os.WriteFile(file, []byte(moduleYAML(ns, ns)), 0o600); err != nil {
@@ -306,6 +309,7 @@ func (b *bench) prepareKubectl(ctx context.Context, ns string) (func() error, er
 	}, nil
 }
 
+// prepareHelm returns a function that installs the module as a release of Helm, see way.prepare.
 func (b *bench) prepareHelm(ctx context.Context, ns string) (func() error, error) {
 	file := &common.File{Name: "templates/module.yaml",
 		Data: []byte(moduleYAML("{{ .Release.Namespace }}", "{{ .Release.Name }}"))}

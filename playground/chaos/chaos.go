@@ -430,7 +430,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// await calls look until it returns "". After the limit, await returns the last text as an error.
+// await calls the function findProblem until it returns "". After the limit, await returns the last text as an error.
 func (r *run) await(ctx context.Context, limit time.Duration, findProblem func(context.Context) string) error {
 	last, said := "", time.Now()
 	for end := time.Now().Add(limit); time.Now().Before(end); {

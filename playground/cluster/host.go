@@ -497,7 +497,8 @@ func (c *Cluster) prepareFilesAndAddress(ctx context.Context) (state, error) {
 
 // reserveSubnet reserves a range of addresses for pods, 10.SUBNET.0.0/16, that no other cluster on this machine uses.
 // To reserve the range, reserveSubnet opens a socket on the loopback address 127.SUBNET.255.254. reserveSubnet tries
-// the parameter preferred first, and then the following ones.
+// the value of the parameter preferred first, and then the following ones. reserveSubnet returns SUBNET and the socket;
+// closing the socket releases the range.
 func reserveSubnet(ctx context.Context, preferred int) (int, io.Closer, error) {
 	for range subnets {
 		conn, err := new(net.ListenConfig).ListenPacket(

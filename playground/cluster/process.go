@@ -139,7 +139,7 @@ func processResult(err error, state *os.ProcessState, log string) end {
 	return e
 }
 
-// lastLinesWithin returns the complete lines in the last n bytes of a file, or "" if there are none.
+// lastLinesWithin returns the complete lines in the last maxBytes bytes of a file, or "" if there are none.
 func lastLinesWithin(name string, maxBytes int64) string {
 	file, err := os.Open(name) //nolint:gosec // the path is made of our own folder and checked names
 	if err != nil {

@@ -284,9 +284,10 @@ func (p *proxy) copyUntilClosed(to, from net.Conn) {
 
 // waitForFlow waits until the proxy forwards data again, which it does not do during the fault BlackHole. After the
 // wait, waitForFlow returns the time by which the proxy has to delay the data.
-func (p *proxy) waitForFlow() time.Duration {
+func (p *proxy) waitForFlow() (delay time.Duration) {
 	p.mu.Lock()
-	gate, delay := p.gate, p.delay
+	gate := p.gate
+	delay = p.delay
 	p.mu.Unlock()
 	<-gate
 	return delay

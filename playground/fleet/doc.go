@@ -9,7 +9,7 @@
 //	c.Kubeconfig()                                   // credentials, to register the cluster
 //	c.Edit(kymas, "kyma-system", "default", change)  // as the cluster's admin would
 //	c.Fault(fleet.Fault{Dead: fleet.BlackHole})      // until c.Heal()
-//	c.Rotate()                                       // replaces the credentials
+//	c.RotateCredentials()                            // replaces the credentials
 //	f.Mark(); …; f.Since()                           // counts of requests since Mark, by verb and resource
 //
 // # How it works

@@ -187,8 +187,8 @@ func (f *Fleet) randomShare(cluster int, n uint64) float64 {
 }
 
 // Afflict starts a fault in a share of all clusters, from 0 to 1, and returns these clusters. The seed of the fleet and
-// the parameter partition decide which clusters Afflict chooses: the same seed and kind result in the same clusters.
-// Calls with different values of kind choose different clusters, if there are enough.
+// the parameter partition decide which clusters Afflict chooses: the same seed and partition result in the same
+// clusters. Calls with different values of partition choose different clusters, if there are enough.
 func (f *Fleet) Afflict(share float64, partition int, fault Fault) []*Cluster {
 	var hit []*Cluster
 	for _, c := range f.clusters {

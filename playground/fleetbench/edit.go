@@ -103,7 +103,7 @@ func moduleWrites(counts map[string]int) int {
 }
 
 // enableExtraModules adds the extra module in some clusters, spread over the fleet. Each edit begins when the module of
-// the previous edit is applied. No further edit begins when the function over() returns true. enableExtraModules then
+// the previous edit is applied. No further edit begins when the function isOver() returns true. enableExtraModules then
 // waits until the module is Ready in all these clusters.
 func (r *rig) enableExtraModules(ctx context.Context, label string, isOver func() bool) (*rollout, error) {
 	n := min(r.Edits, r.clusters)

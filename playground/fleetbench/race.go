@@ -65,7 +65,7 @@ func (r *race) startedAndFinished() (started, finished int) {
 	return started, started - r.left
 }
 
-// unfinished returns up to n clusters that have started and have not finished.
+// unfinished returns at most limit clusters that have started and have not finished.
 func (r *race) unfinished(limit int) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

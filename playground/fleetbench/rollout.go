@@ -15,7 +15,7 @@ type rollout struct {
 }
 
 // publishAndMoveChannel publishes the next version of a module and makes the channel of all runtimes point to it. Only
-// the clusters for which the function counts() returns true are measured.
+// the clusters for which the function isMeasured() returns true are measured.
 func (r *rig) publishAndMoveChannel(ctx context.Context, m *module, version string, isMeasured func(i int) bool) (
 	*rollout, error) {
 	if err := m.publish(ctx, r.artefacts, r.plane.client, version); err != nil {

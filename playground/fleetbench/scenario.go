@@ -141,8 +141,8 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	return s, nil
 }
 
-// switchCPUProfiles ends the present profiles of control plane and simulator, and starts new ones. An empty name starts
-// none.
+// switchCPUProfiles ends the present profiles of control plane and simulator, and starts new ones for a scenario. If
+// the parameter scenario is "", no profile is started.
 func (r *rig) switchCPUProfiles(scenario string) error {
 	if r.Profile == "" {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// AdmissionWebhook is the name of the webhook that [Landscape.Admit] configures.
+// AdmissionWebhook is the name of the webhook that [Landscape.SetAdmissionWebhook] configures.
 const AdmissionWebhook = "admission.landscape.example.com"
 
 // Admission is the behaviour of a webhook.
@@ -33,7 +33,7 @@ const (
 )
 
 // SetAdmissionWebhook configures a webhook in a cluster for ConfigMaps whose name begins with "guarded". The parameter
-// named says is the behaviour of the webhook. An empty value removes the webhook.
+// behaviour decides how the webhook answers. An empty behaviour removes the webhook.
 func (l *Landscape) SetAdmissionWebhook(ctx context.Context, cluster string, behaviour Admission) error {
 	config := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: AdmissionWebhook}}

@@ -95,7 +95,7 @@ func (l *Landscape) FollowAndKeepManager(ctx context.Context, out io.Writer, don
 	return err
 }
 
-// LogTail returns the last lines of the manager's log. Close removes the log.
+// LogTail returns the last lines of the manager's log. CloseAndRemoveDir removes the log.
 func (l *Landscape) LogTail(lines int) string {
 	data, err := os.ReadFile(filepath.Join(l.Dir, "manager.log"))
 	if err != nil {

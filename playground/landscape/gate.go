@@ -146,10 +146,10 @@ func (g *Gate) Intercept(answer func(http.ResponseWriter, *http.Request) bool) {
 	g.other = answer
 }
 
-// InterceptWrites makes the gate call the function written() for each request that may change an object. The argument
+// InterceptWrites makes the gate call the function handle() for each request that may change an object. The argument
 // body is the body of the request. The function forward() sends the request to the API server and returns the status of
-// the response. If written() returns true, the client gets this response. If written() returns false, the gate closes
-// the client's connection. If written is nil, the gate forwards all requests again.
+// the response. If handle() returns true, the client gets this response. If handle() returns false, the gate closes the
+// client's connection. If handle is nil, the gate forwards all requests again.
 func (g *Gate) InterceptWrites(handle func(r *http.Request, body []byte, forward func() int) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

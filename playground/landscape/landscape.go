@@ -4,7 +4,7 @@
 // # Use
 //
 //	l, err := landscape.Up(ctx, landscape.Options{Dir: "…", Bin: "bin", Runtimes: []string{"runtime-a"}})
-//	defer l.Close()
+//	defer l.CloseAndRemoveDir()
 //	err = l.Publish(ctx, sample.Versions()...)    // artefacts, templates and channels
 //	err = l.Register(ctx, "runtime-a", "regular") // access Secret and Kyma
 //
@@ -14,7 +14,7 @@
 // The manager gets its RBAC roles from the folder deploy, so each test shows that these roles are sufficient. A chart
 // repository of our own serves charts. Faults can be injected: a registry or chart repository that fails, serves wrong
 // data or requires a login, and any access Secret. API servers can fail for a certain request, webhooks can refuse or
-// hang, and the manager can be killed. Close stops and removes everything.
+// hang, and the manager can be killed. CloseAndRemoveDir stops and removes everything.
 //
 // # What it does not do
 //
@@ -50,7 +50,7 @@ const ManagerImage = "registry.example.com/team/lifecycle-manager"
 
 // Options configure a Landscape.
 type Options struct {
-	// Dir is the folder for kubeconfigs, logs and data. Up creates the folder, and Close removes it.
+	// Dir is the folder for kubeconfigs, logs and data. Up creates the folder, and CloseAndRemoveDir removes it.
 	Dir string
 	// Bin is the folder with the binaries lifecycle-manager, runtime-watcher and sample-operator.
 	Bin string
@@ -70,9 +70,9 @@ type Options struct {
 	ManagerEnv []string
 	// Say is called with a message about each step. nil discards the messages.
 	Say func(format string, args ...any)
-	// Host runs the clusters. If Host is nil, Up opens a host in Dir, and Close closes this host. The caller can also
-	// open a host with OpenHost. Such a host must be new or reset. Close does not close a host that the caller opened,
-	// and does not change its clusters.
+	// Host runs the clusters. If Host is nil, Up opens a host in Dir, and CloseAndRemoveDir closes this host. The
+	// caller can also open a host with OpenHost. Such a host must be new or reset. CloseAndRemoveDir does not close a
+	// host that the caller opened, and does not change its clusters.
 	Host *cluster.Host
 }
 
@@ -101,7 +101,7 @@ type Landscape struct {
 	// Replica is the process of a second replica of the manager; nil if there is none.
 	Replica *Process
 
-	ownsHost    bool               // Close closes the host
+	ownsHost    bool               // CloseAndRemoveDir closes the host
 	servers     []*httptest.Server // servers of registry, charts and gates
 	images      front              // proxy in front of the registry
 	charts      *chartRepository   // the chart repository

@@ -4,7 +4,7 @@
 // # Use
 //
 //	func main() {
-//		runner := process.Main() // first: does not return in a process that was started to render
+//		runner := process.RunnerOrServe() // first: does not return in a process that was started to render
 //		ctx := render.WithRunner(ctx, runner)
 //		bundle, err := artefact.Render(ctx, settings, options)
 //

@@ -3,7 +3,7 @@
 // # Use
 //
 //	is, err := declaration.InRange("1.4.0", ">=1.3.0 <2.0.0")
-//	is, err := declaration.Evaluate(`labels["region"] == "eu"`, values)
+//	is, err := declaration.EvaluateRisk(`labels["region"] == "eu"`, values)
 //
 // # How it works
 //

@@ -3,7 +3,7 @@
 // # Use
 //
 //	q := outbox.New(bootID, 10_000, metrics)
-//	p := outbox.NewPoster("listener.example.com:443", "v2", log, metrics, q.ListenerAnswered)
+//	p := outbox.NewPoster("listener.example.com:443", "v2", log, metrics, q.RedeliverIfNewListener)
 //	p.UseCertificate(roots, certificate)
 //	q.Add(manager, outbox.Change{Event: event})
 //	q.Run(ctx, p.Deliver)

@@ -1,7 +1,7 @@
 // Package check checks the objects of a module without a cluster.
 //
 //	findings := check.Objects(module.Objects, knownNamespaces)
-//	findings = append(findings, check.CompareCRDs(check.CRDs(before), check.CRDs(after))...)
+//	findings = append(findings, check.BreakingCRDChanges(check.CRDs(before), check.CRDs(after))...)
 //
 // # How it works
 //

@@ -142,7 +142,7 @@ var writes = []string{"create", "update", "patch", "*"}
 // LostRights compares the roles of two versions of a module: it returns the permissions to change objects that the
 // roles in the parameter before grant and the roles in the parameter after do not grant. The result undeletable lists
 // the resources that the first version may create and the second version may not delete: the operator of the second
-// version could not remove such objects. The results lost and created are sorted.
+// version could not remove such objects. The results lost and undeletable are sorted.
 func LostRights(before, after []*unstructured.Unstructured) (lost, undeletable []string) {
 	var left []grant
 	for _, r := range rolesOf(after) {

@@ -77,8 +77,8 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 	return p, nil
 }
 
-// parseReference sets the fields Component and Version, and returns the rest of the reference: the place, and its kind,
-// which is "archive" or "registry".
+// parseReference sets the fields Component and Version, and returns the rest of the reference: the location of the
+// place, and the kind of the place, which is "archive" or "registry".
 func (p *Place) parseReference(reference string) (location, is string, err error) {
 	text := reference
 	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive",

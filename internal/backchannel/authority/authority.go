@@ -5,7 +5,7 @@
 //
 //	a, err := authority.New(authority.Options{Client: …, Namespace: "kcp-system", Hosts: []string{"klm.example.com"}, RuntimesByRoot: …})
 //	err = mgr.Add(a)                            // every replica, leader or not
-//	c, err := a.Issue(ctx, authority.Subject{…}) // to be delivered to the runtime; c.Held() is recorded in the Kyma
+//	c, err := a.Issue(ctx, authority.Subject{…}) // to be delivered to the runtime; c.Record() is recorded in the Kyma
 //	stale, why := a.Stale(held, mark)           // reports whether the certificate must be replaced
 //	roots, pair := a.Roots(), a.Serving         // for the listener
 //
@@ -413,9 +413,9 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 }
 
 // IssueIngressCertificateIfDue returns a new server certificate for the proxy that terminates TLS in front of the
-// listener. The certificate is valid for the hosts of the listener. The parameters currentCertificate and ca are the
-// certificate and the roots that the proxy has. If the certificate and the roots of the proxy need no replacement,
-// IssueIngressCertificateIfDue returns nil.
+// listener. The certificate is valid for the hosts of the listener. The parameters currentCertificate and currentRoots
+// are the certificate and the roots that the proxy has. If the certificate and the roots of the proxy need no
+// replacement, IssueIngressCertificateIfDue returns nil.
 func (a *Authority) IssueIngressCertificateIfDue(currentCertificate, currentRoots []byte) (*Certificate, error) {
 	r := a.rootSet.Load()
 	if r == nil {
@@ -489,7 +489,7 @@ func (a *Authority) Stale(record Held, notBefore time.Time) (stale bool, reason 
 //	1  there is no certificate
 //	2  its root is not the newest root
 //	3  its bundle of roots is not the current bundle
-//	4  it was issued before the mark, and the mark is not in the future
+//	4  it was issued before the time revokedBefore, and this time is not in the future
 //	5  it must be renewed because of its age
 func isStale(h Held, newestRoot, rootsDigest string, revokedBefore, now, due time.Time) (stale bool, reason string) {
 	switch {

@@ -445,7 +445,7 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 }
 
 // requestRenewal makes cert-manager renew a certificate, unless a renewal is in progress. To start the renewal,
-// requestRenewal sets the condition Issuing of the Certificate, as cmctl requestRenewal does. A renewal takes time, so
+// requestRenewal sets the condition Issuing of the Certificate, as cmctl renew does. A renewal takes time, so
 // requestRenewal always returns an error, which says that the certificate is being renewed or why the renewal could not
 // be started.
 func (c *CertManager) requestRenewal(ctx context.Context, o *unstructured.Unstructured) error {

@@ -3,7 +3,7 @@
 // # Use
 //
 //	d, err := delivery.New(delivery.Options{…})
-//	plan, err := d.Plan(request, status)                            // lists the objects in the status, which is saved before the next call
+//	plan, err := d.PlanAndAddRefs(request, status) // adds the objects to the status; save it before the next call
 //	waitsFor, err := d.Deliver(ctx, cluster, plan, &memory, status)
 //
 // # How it works
@@ -136,7 +136,7 @@ func (m *Memory) AssumeCompared() { m.audited = time.Now() }
 const owner = v1beta2.FieldOwner
 
 // PlanAndAddRefs computes the objects that must be delivered to a runtime, and adds references to these objects to the
-// status s of the agent. The caller must save the status s in the Kyma before the caller calls Deliver, so that each
+// status of the agent. The caller must save the status in the Kyma before the caller calls Deliver, so that each
 // delivered object is listed.
 func (d *Delivery) PlanAndAddRefs(r Request, status *v1beta2.AgentStatus) (Plan, error) {
 	bundle, err := d.bundleFor(r)

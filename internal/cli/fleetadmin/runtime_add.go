@@ -68,7 +68,7 @@ type addOptions struct {
 }
 
 // validate checks the options without sending a request. validate returns the labels that the new Kyma gets.
-func (o *addOptions) validate() (map[string]string, error) {
+func (o *addOptions) validate() (labels map[string]string, err error) {
 	switch problems := validation.IsDNS1123Subdomain(o.name); {
 	case len(problems) > 0:
 		return nil, console.Fail(console.ExitUsage,
@@ -85,7 +85,7 @@ func (o *addOptions) validate() (map[string]string, error) {
 			"--channel: %q is not a channel: use 3 to 32 lower-case letters; %q is reserved",
 			o.channel, v1beta2.NoChannel)
 	}
-	labels := map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
+	labels = map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
 	for _, l := range o.labels {
 		key, value, found := strings.Cut(l, "=")
 		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)

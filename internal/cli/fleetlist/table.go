@@ -268,8 +268,8 @@ func (t *table) columnIndexes() ([]int, error) {
 	return at, nil
 }
 
-// cellByColumn returns a function that returns the cell in a given column of the row. at[i] is the index of column i in
-// the row.
+// cellByColumn returns a function that returns the cell in a given column of the row. indexes[i] is the index of column
+// i in the row.
 func (r *tableRow) cellByColumn(indexes []int) func(column int) any {
 	return func(column int) any {
 		if i := indexes[column]; i >= 0 && i < len(r.Cells) {

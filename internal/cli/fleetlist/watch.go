@@ -68,9 +68,9 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 const refreshDelay = 500 * time.Millisecond
 
 // ShowLive shows the Kymas that match a label selector: it calls the function show with a map from names to Kymas when
-// the list is complete, and after changes. ShowLive also calls the function tick once in every interval. If the
-// function tick returns true, ShowLive calls the function show again. ShowLive returns when ctx ends, or when the
-// function show or the watch fails.
+// the list is complete, and after changes. ShowLive also calls the function needsRefresh once in every interval. If
+// the function needsRefresh returns true, ShowLive calls the function show again. ShowLive returns when ctx ends, or
+// when the function show or the watch fails.
 func ShowLive(ctx context.Context, c *connection.Cluster, selector string, interval time.Duration,
 	needsRefresh func() bool,
 	show func(map[string]*Member) error) error {

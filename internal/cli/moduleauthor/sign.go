@@ -136,8 +136,8 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 }
 
 // trustOf returns a trust policy. If the parameter keyFiles is not empty, the policy requires a signature by one of
-// these keys. If the parameter policyFile is the path of a file, the policy is read from this file. If neither keys nor
-// a policy file are given, the result is nil.
+// the keys in these files. If the parameter policyFile is the path of a file, the policy is read from this file. If
+// neither key files nor a policy file are given, the result is nil.
 func trustOf(a *console.App, keyFiles []string, policyFile string) (*trust.Policy, error) {
 	switch {
 	case len(keyFiles) == 0 && policyFile == "":

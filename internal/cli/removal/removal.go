@@ -181,9 +181,9 @@ func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 }
 
 // deriveManifests returns the Manifests of all modules of a runtime, with only those fields that follow from the Kyma
-// in the runtime. The second result, of, is the Manifest of the module with the given name, or nil if this Manifest is
-// not known. The names of the Manifests are derived from the name of the Kyma in the control plane and the names of the
-// components.
+// in the runtime. The second result, ofModule, is the Manifest of the module with the given name, or nil if this
+// Manifest is not known. The names of the Manifests are derived from the name of the Kyma in the control plane and the
+// names of the components.
 func deriveManifests(remoteKyma *v1beta2.Kyma, module string) (all []v1beta2.Manifest, ofModule *v1beta2.Manifest) {
 	namespace, kyma, known := strings.Cut(remoteKyma.Annotations[v1beta2.AnnotationOwnedBy], "/")
 	for i := range remoteKyma.Status.Modules {

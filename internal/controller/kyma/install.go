@@ -278,8 +278,8 @@ func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 }
 
 // returnModuleErrors returns the errors of modules, so that these modules are retried. For each newly blocked module,
-// settle records one event. The error of a mandatory module only requeues the Kyma and does not become an error of the
-// Kyma, because the admin of the runtime has not requested the module.
+// returnModuleErrors records one event. The error of a mandatory module only requeues the Kyma and does not become an
+// error of the Kyma, because the admin of the runtime has not requested the module.
 func (n *run) returnModuleErrors(context.Context) error {
 	var errs []error
 	var blocked []changelog.Event

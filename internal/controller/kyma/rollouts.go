@@ -247,9 +247,9 @@ func isConcerned(k *v1beta2.Kyma, m *v1beta2.Manifest, module string, c *v1beta2
 }
 
 // Catalog returns the catalog from which this controller resolves requests, together with the maintenance policy in
-// force.
-func (r *Reconciler) Catalog(ctx context.Context) (channel.Catalog, func() error) {
-	all, failed := r.catalog.Lookup(ctx)
-	all.Policy, all.ControlPlane = r.policies.InForce(), r.ControlPlane
-	return all, failed
+// force. readError returns an error if a read of the catalog has failed.
+func (r *Reconciler) Catalog(ctx context.Context) (catalog channel.Catalog, readError func() error) {
+	catalog, readError = r.catalog.Lookup(ctx)
+	catalog.Policy, catalog.ControlPlane = r.policies.InForce(), r.ControlPlane
+	return catalog, readError
 }

@@ -39,8 +39,8 @@ const metadataOwner = "kyma-sync-context"
 
 // syncBaseAndRemote reads the Kyma in the runtime, whose spec has the requested modules. syncBaseAndRemote creates the
 // objects that the runtime lacks: namespace, CRDs, pull Secret, and the Kyma with our labels. If the runtime has all
-// these objects, sync only reads the Kyma in the runtime. syncBaseAndRemote need not read the base objects, because
-// their digest is in an annotation of the Kyma.
+// these objects, syncBaseAndRemote only reads the Kyma in the runtime. syncBaseAndRemote need not read the base
+// objects, because their digest is in an annotation of the Kyma.
 func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	if n.InCluster {
 		if err := n.markLostModules(ctx, n.kyma, n.runtime, n.kyma); err != nil {

@@ -131,7 +131,7 @@ func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 }
 
 // isModuleCRDecisive reports whether the state of the module's custom resource decides about the readiness of the
-// module. The annotation of the Manifest has precedence over the flag of the manager.
+// module. The annotation of the Manifest has precedence over the parameter byDefault, the value of the manager's flag.
 func isModuleCRDecisive(m *v1beta2.Manifest, byDefault bool) bool {
 	if m.Spec.Resource == nil || m.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return false

@@ -339,7 +339,7 @@ func (n *tombstoneRun) areModulesDeleted() bool {
 }
 
 // If all objects of the tombstone are deleted, deleteTombstoneOrRequeue deletes the tombstone. If objects of the
-// tombstone remain, finish requeues the tombstone.
+// tombstone remain, deleteTombstoneOrRequeue requeues the tombstone.
 func (n *tombstoneRun) deleteTombstoneOrRequeue(ctx context.Context) error {
 	if !n.complete {
 		return n.reportAndRequeue(n.memory.begun)

@@ -348,13 +348,13 @@ func (r *Reconciler) untilPass(module string) time.Duration {
 	return max(0, Period-time.Since(r.lastPass[module]))
 }
 
-// beginPass returns the delay of a reconcile of a module. Because of the delay, a module with an active rollout is
-// reconciled at most once per Period. If a failure exceeds the limit of a stage, there is no delay, because the failure
-// may halt the rollout.
-func (r *Reconciler) beginPass(module string) time.Duration {
+// beginPass records the begin of a reconcile of a module, or returns the delay after which the reconcile may begin.
+// Because of the delay, a module with an active rollout is reconciled at most once per Period. If a failure exceeds the
+// limit of a stage, there is no delay, because the failure may halt the rollout.
+func (r *Reconciler) beginPass(module string) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wait := Period - time.Since(r.lastPass[module])
+	wait = Period - time.Since(r.lastPass[module])
 	if isExceeded := r.budgets.TakeExceeded(module); wait > 0 && r.active[module] && !isExceeded {
 		return wait
 	}

@@ -41,8 +41,7 @@ type pass struct {
 	kymas    map[string]*v1beta2.Kyma
 }
 
-// The method requeueAfter lets the module be reconciled again after the delay d, or earlier if another caller has
-// requested that.
+// requeueAfter lets the module be reconciled again after the delay d, or earlier if another caller has requested that.
 func (p *pass) requeueAfter(d time.Duration) {
 	if d > 0 && (p.next == 0 || d < p.next) {
 		p.next = max(d, Period)

@@ -128,7 +128,7 @@ func (p *pass) propose(ctx context.Context, to string, was *v1beta2.ChannelPromo
 }
 
 // applyPromotion moves a channel to the promoted version. The request of applyPromotion sets, and its field manager
-// owns, only the version of the channel. If the ModuleReleaseMeta has changed since promote decided about the
+// owns, only the version of the channel. If the ModuleReleaseMeta has changed since judgePromotions decided about the
 // promotion, the API server refuses the request.
 func (p *pass) applyPromotion(ctx context.Context, s *v1beta2.ChannelStatus) error {
 	u := &unstructured.Unstructured{Object: map[string]any{

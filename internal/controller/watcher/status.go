@@ -144,7 +144,7 @@ func (n *run) reportRoute(r *route) {
 	}
 }
 
-// setCondition sets a condition to True if ok is true, otherwise to False.
+// setCondition sets a condition to True if isTrue is true, otherwise to False.
 func (n *run) setCondition(conditionType string, isTrue bool, reason, message string) {
 	c := metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, Message: message,
 		ObservedGeneration: n.watcher.Generation}

@@ -2,7 +2,7 @@
 //
 // # Use
 //
-//	memory.Adjust(ctx, target) // until ctx ends
+//	memory.StartGCTuning(ctx, targetBytes) // until ctx ends
 //
 // # How it works
 //
@@ -37,7 +37,7 @@ const memoryInterval = 5 * time.Second
 
 // StartGCTuning lets the heap grow until the process uses as many bytes of memory as the parameter targetBytes allows.
 // A larger heap needs fewer garbage collections, which saves processor time. StartGCTuning runs until the context ends;
-// see config.Manager.MemoryTarget. If target is 0, StartGCTuning does nothing.
+// see config.Manager.MemoryTarget. If targetBytes is 0, StartGCTuning does nothing.
 func StartGCTuning(ctx context.Context, targetBytes int64) {
 	if targetBytes <= 0 {
 		return

@@ -2,7 +2,7 @@
 // the OCI artefacts that contain them. The package works only in memory.
 //
 //	a, err := ocm.Pack(ocm.Archive{Name: name, Version: version, RawManifest: yaml}) // a new component version
-//	changed, err := a.Edit(func(descriptor map[string]any) error { … })
+//	changed, err := a.WithEditedDescriptor(func(descriptor map[string]any) error { … })
 //	images, err := a.Images()
 //	d, err := ocm.ParseDescriptor(text, ref)
 //	signedBytes, err := ocm.Normalise(d, algorithm)

@@ -243,7 +243,7 @@ func (e Element) normalForm(signedLabelsOnly bool) map[string]any {
 	return form
 }
 
-// normalLabels returns the labels that are marked as signed. If signed is false, normalLabels returns all labels.
+// normalLabels returns the labels that are marked as signed. If signedOnly is false, normalLabels returns all labels.
 func normalLabels(labels []elementLabel, signedOnly bool) []any {
 	var kept []any
 	for _, l := range labels {

@@ -72,7 +72,7 @@ type Label struct {
 // Pack makes a component version from an archive. Errors are of type *Error with reason InvalidDescriptor.
 func Pack(a Archive) (*Artifact, error) { return PackAt(a, RepositoryContext(a.RepositoryContext)) }
 
-// PackAt makes a component version from an archive. home is the repository context; nil means that there is none.
+// PackAt makes a component version from an archive. repositoryContext is nil if there is no repository context.
 func PackAt(a Archive, repositoryContext map[string]any) (*Artifact, error) {
 	out := &Artifact{Repository: DescriptorRepository(a.Name), Tag: TagOf(a.Version), Blobs: map[string][]byte{}}
 	failed := func(err error) (*Artifact, error) {

@@ -125,7 +125,8 @@ func (f *Verification) findReferrerSigner(ctx context.Context, d v1.Descriptor, 
 	return nil, nil
 }
 
-// findSimpleSigner checks the simple-signing signatures that are in the layers of a manifest.
+// findSimpleSigner checks the simple-signing signatures that are in the layers of a manifest, and returns the key that
+// has made the first valid one. If there is no valid signature, the key is nil.
 func (f *Verification) findSimpleSigner(ctx context.Context, signatures, of *ocm.ImageManifest) (*key, error) {
 	for _, layer := range signatures.Layers {
 		if layer.MediaType != simpleSigningType {

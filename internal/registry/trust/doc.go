@@ -3,11 +3,11 @@
 //	policy, err := trust.Load("/etc/trust/policy.yaml", nil)
 //	rule := policy.Current().RuleFor(trust.SubjectOf(repository)) // mode and keys for this repository
 //	v := trust.NewVerification(reader, rule)
-//	key, err := v.VerifyImage(ctx, manifest)                      // cosign signature; nil means no valid signature
-//	key = v.VerifyDescriptor(descriptor)                          // OCM signature in the component descriptor
+//	key, err := v.FindImageSigner(ctx, manifest)                  // cosign signature; nil means no valid signature
+//	key = v.FindDescriptorSigner(descriptor)                      // OCM signature in the component descriptor
 //
-//	signed, err := trust.Sign(ctx, artifact, name, rsaKey, resolve) // OCM
-//	signature, err := trust.Cosign(artifact, nil, repository, key)  // cosign
+//	signed, err := trust.Sign(ctx, artifact, name, rsaKey, resolve)            // OCM
+//	signature, err := trust.NewCosignSignature(artifact, nil, repository, key) // cosign
 //
 // # How it works
 //
@@ -18,8 +18,8 @@
 //
 // A component version may have two kinds of signatures: a signature in its descriptor (OCM, with RSA), or a cosign
 // signature of its manifest (with a key). One valid signature by any key of the rule is sufficient. A [Verification]
-// records why each invalid signature is not accepted. The error of [Verification.Fail] contains the reasons why
-// signatures are not accepted.
+// records why each invalid signature is not accepted. The error of [Verification.SignatureError] contains the reasons
+// why signatures are not accepted.
 //
 // # What it does not do
 //

@@ -2,7 +2,7 @@
 //
 // # Use
 //
-//	catalog.Turn = admission.Of(admission.Lookups{…})
+//	catalog.Turn = admission.NewTurnFunc(admission.Lookups{…})
 //
 // # How it works
 //

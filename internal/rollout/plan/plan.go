@@ -5,7 +5,7 @@
 //
 //	fleet := plan.Fleet{Release: release, Channel: "regular", Catalog: catalog, Now: now}
 //	runtime, takesPart := fleet.Runtime(kyma, manifest)      // also the input of the coordinator
-//	p, err := plan.Of(rollout.Channel{Runtimes: …})          // of a move that is not made yet
+//	p, err := plan.ForMove(rollout.Channel{Runtimes: …})     // of a move that is not made yet
 //	p, err := plan.For(moduleRollout, policy, runtimes, now) // of a rollout that is under way
 //	for _, stage := range p.Stages { … }
 //

@@ -280,15 +280,15 @@ func TestMissing(t *testing.T) {
 // column. TestModel detected each mutation. The number at the end of a row shows which random run (of 80 steps) was the
 // first to fail, with -rapid.seed=1:
 //
-//	hold     a hold ends with the next move            31
-//	hold     a move by a person is no hold             31
-//	hold     the annotation does not hold (row 4)      7
-//	hold     the release of an older hold counts       31
-//	version  the channel it comes from moves (row 5)   80
-//	Judge    the channel it goes to moves (row 5)      81
-//	version  a withdrawn version is promoted (row 6)   27
-//	version  it is not proven for long enough (row 7)  2
-//	Judge    a version is lowered                      4
+//	checkHold     a hold ends with the next move            31
+//	checkHold     a move by a person is no hold             31
+//	checkHold     the annotation does not hold (row 4)      7
+//	checkHold     the release of an older hold counts       31
+//	checkVersion  the channel it comes from moves (row 5)   80
+//	Judge         the channel it goes to moves (row 5)      81
+//	checkVersion  a withdrawn version is promoted (row 6)   27
+//	checkVersion  it is not proven for long enough (row 7)  2
+//	Judge         a version is lowered                      4
 //
 // TestModel cannot detect one mutation: that a move to the promoted version holds the promotion makes promotions only
 // rarer. TestJudge checks this rule.

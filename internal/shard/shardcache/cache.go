@@ -4,7 +4,7 @@
 // # Use
 //
 //	c, err := shardcache.NewCache(shardcache.CacheOptions{Base: …, NewShardCache: …, ShardedKinds: …})
-//	k, err := shard.New(shard.Options{Open: c.Open, AnnounceShard: c.Opened, Close: c.Close, …})
+//	k, err := shard.New(shard.Options{Open: c.Open, Opened: c.AnnounceShard, Close: c.Close, …})
 //	client := shardcache.NewClient(c, others, live)
 //	l, err := shardcache.NewLabeler(ctx, shardcache.LabelerOptions{Keeper: k, Cache: c, …}) // a Runnable
 //
@@ -128,7 +128,7 @@ func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
 
 // cachesFor returns the caches from which a read with the given context reads. If ctx is the context of a reconcile,
 // the result ofReconcile is the cache of the shard of this reconcile. If ctx is not the context of a reconcile, the
-// result ofReconcile is nil, and the result otherwise contains the caches of all open shards.
+// result ofReconcile is nil, and the result named otherwise contains the caches of all open shards.
 func (c *Cache) cachesFor(ctx context.Context) (ofReconcile *shardCache, otherwise []*shardCache, err error) {
 	n := shard.OfReconcile(ctx)
 	c.mu.RLock()
@@ -304,7 +304,7 @@ func (c *Cache) Open(ctx context.Context, n int) error {
 	return nil
 }
 
-// AnnounceShard passes the objects of a shard to all handlers; Options.AnnounceShard describes when AnnounceShard is
+// AnnounceShard passes the objects of a shard to all handlers; shard.Options.Opened describes when AnnounceShard is
 // called.
 func (c *Cache) AnnounceShard(n int) {
 	c.mu.Lock()

@@ -17,8 +17,8 @@ type Client struct {
 	live          client.Client
 }
 
-// NewClient returns a Client. rest is the client for kinds that are not divided into shards. live is a client without a
-// cache.
+// NewClient returns a Client. The parameter unsharded is the client for kinds that are not divided into shards. The
+// parameter live is a client without a cache.
 func NewClient(c *Cache, unsharded, live client.Client) *Client { return &Client{unsharded, c, live} }
 
 // clientFor returns the client with which an object or list is read.

@@ -214,8 +214,8 @@ func (l *Labeler) enqueueUnassigned(ctx context.Context) error {
 	return nil
 }
 
-// runTask writes the shard label of an object, if this replica is responsible for the object. The Manifests of a Kyma
-// are labelled before the Kyma.
+// runTask runs a labelTask: it writes the shard label of the object, if this replica is responsible for the object. The
+// Manifests of a Kyma are labelled before the Kyma.
 func (l *Labeler) runTask(ctx context.Context, u labelTask) error {
 	switch {
 	case u.kind == "":

@@ -139,7 +139,7 @@ func (x *Index) dropLeastRecentlyViewedLocked() {
 func (v *viewed) markReady() { v.once.Do(func() { close(v.ready) }) }
 
 // lookUp returns the data that was read about a runtime, or nil if the data is not up to date. The second result,
-// state, identifies the present versions of the Kyma and of its Manifests.
+// versionKey, identifies the present versions of the Kyma and of its Manifests.
 func (x *Index) lookUp(v *viewed) (d *Detail, versionKey string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

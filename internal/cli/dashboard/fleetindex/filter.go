@@ -24,8 +24,8 @@ type Filter struct {
 	Values   map[string]string // what is set
 }
 
-// FilterOf returns the filter in a URL. The slice allowed lists the query parameters that the URL may have in addition
-// to filters.
+// FilterOf returns the filter in a URL. The parameter otherParams lists the query parameters that the URL may have in
+// addition to filters.
 func FilterOf(q url.Values, otherParams ...string) (*Filter, error) {
 	f := &Filter{Values: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(q)) {

@@ -93,7 +93,7 @@ func (v *View) stageOf(m *fleetlist.Member) group {
 	return group{name, o.order*maxStages + i}
 }
 
-// groups returns all groups in their order, and the number of the group of each runtime.
+// groups returns all groups in their order, and the index of the group of each runtime.
 func (v *View) groups() (all []group, groupIndexes []uint16) {
 	known := map[group]bool{}
 	for _, m := range v.fleet.Members {

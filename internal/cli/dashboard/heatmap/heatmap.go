@@ -169,7 +169,7 @@ func flagsOf(m *fleetlist.Member) (flags byte) {
 
 // Encode returns the data of the heat map. The data begins with a line that has the revision and the numbers of
 // runtimes, groups and classes. Then there is a line for each class, each group and each runtime. The data ends with
-// three bytes for each runtime: its cell and the number of its group. The function "isMatch" is the filter; nil accepts
+// three bytes for each runtime: its cell and the number of its group. The function "isMatch" is the filter; nil matches
 // all runtimes.
 func (v *View) Encode(isMatch func(*fleetlist.Member) bool) []byte {
 	groups, of := v.groups()

@@ -5,7 +5,7 @@
 //
 //	s, err := pageserver.New(pageserver.Options{Index: x, Viewer: authenticate, Hosts: []string{"127.0.0.1:4711"},
 //		Assets: files, Cell: cell})
-//	s.Pages("GET /versions", render)
+//	s.HandleCached("GET /versions", render)
 //	http.Serve(listener, s)
 //
 // # How it works

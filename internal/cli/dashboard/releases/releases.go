@@ -3,7 +3,7 @@
 //
 // # Use
 //
-//	for _, m := range releases.Moves(catalog, "klm") { … }
+//	for _, m := range releases.Changes(catalog, "klm") { … }
 //	origin := releases.OriginOf(template)
 //	state := releases.StateOf(manifest, &manifest.Status.Synced[0])
 //

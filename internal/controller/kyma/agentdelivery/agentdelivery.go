@@ -4,16 +4,16 @@
 // # Use
 //
 //	a := agentdelivery.New(agentdelivery.Options{…}, agentdelivery.Controller{…})
-//	plan, err := a.Plan(ctx, target)             // save the status, which lists the objects, before the next call
-//	recheckAfter, err := a.Deliver(ctx, target, plan)
+//	plan, err := a.PrepareDelivery(ctx, target)  // save the status, which lists the objects, before the next call
+//	recheckAfter, err := a.DeliverOrRemove(ctx, target, plan)
 //	err := a.Run(ctx)                            // works on Controller.Reviews
 //
 // # How it works
 //
 // The watch list of an agent contains the interests of the subscribers of its runtime, and the watches that Watchers
 // request. Package delivery applies the agent with its watch list to the runtime, and issues the certificate of the
-// agent. Deliver then compares the status with the last heartbeat that the listener has received from the agent, and
-// updates the status.
+// agent. DeliverOrRemove then compares the status with the last heartbeat that the listener has received from the
+// agent, and updates the status.
 //
 // A review of an agent decides, without any request, whether the agent needs a reconcile of the Kyma. If the agent
 // needs a reconcile, the review enqueues the Kyma. Several reviews of one Kyma that are requested within a short time
@@ -91,7 +91,7 @@ type Controller struct {
 }
 
 // Agents delivers the agents of all runtimes. Agents is safe for concurrent use, with one condition: for each Kyma,
-// only one call of Plan or DeliverOrRemove may run at a time.
+// only one call of PrepareDelivery or DeliverOrRemove may run at a time.
 type Agents struct {
 	Options
 	Controller
@@ -108,7 +108,7 @@ type record struct {
 	// assumed is true from a start of the manager until the first heartbeat of the agent. While assumed is true, no
 	// request about the agent is sent to the runtime, because its state in status.agent is assumed to be still right.
 	assumed   bool
-	delivered *delivery.Memory // only Plan and DeliverOrRemove use it
+	delivered *delivery.Memory // only PrepareDelivery and DeliverOrRemove use it
 	// only DeliverOrRemove uses it: objects with a deletion request, if agents are disabled
 	deletion *apply.DeletionProgress
 	// behindSince is the time since when the agent reports a watch list that differs from the desired one; behindSince
@@ -117,7 +117,7 @@ type record struct {
 
 	manifests    []string      // keys of the subscribers that the watch list depends on
 	waitingSince time.Time     // since when interests are missing; zero if all subscribers have declared theirs
-	waitTimeout  time.Duration // for how long Plan waits for missing interests
+	waitTimeout  time.Duration // for how long PrepareDelivery waits for missing interests
 }
 
 // New returns Agents without a record of any runtime.
@@ -127,7 +127,7 @@ func New(o Options, c Controller) *Agents {
 
 // Target is the runtime to which one reconcile delivers the agent.
 type Target struct {
-	// Kyma is the Kyma in the control plane, whose status.agent Plan and DeliverOrRemove update.
+	// Kyma is the Kyma in the control plane, whose status.agent PrepareDelivery and DeliverOrRemove update.
 	Kyma *v1beta2.Kyma
 	// Runtime is the connection to the runtime. What the package has remembered about the runtime over another
 	// connection is not used.
@@ -140,7 +140,7 @@ type Target struct {
 	Warn func(reason, message string)
 }
 
-// Plan is the agent that [Agents.Deliver] has to deliver to one runtime.
+// Plan is the agent that [Agents.DeliverOrRemove] has to deliver to one runtime.
 type Plan struct {
 	agent     delivery.Plan
 	watchlist string // digest of the watch list
@@ -148,7 +148,7 @@ type Plan struct {
 }
 
 // PrepareDelivery computes the objects of the agent that have to be delivered, and lists them in status.agent. The
-// caller must save the status before the call of [Agents.Deliver].
+// caller must save the status before the call of [Agents.DeliverOrRemove].
 func (a *Agents) PrepareDelivery(ctx context.Context, t Target) (p Plan, err error) {
 	if a.Delivery == nil {
 		return p, nil

@@ -206,7 +206,7 @@ func (c *Copies) editRecord(t Target, f func(*record)) {
 }
 
 // takeSuspects returns the suspects that were recorded since the last call: objects that may differ from the catalog
-// copy. The second result, all, is true if every object of the catalog copy has to be compared.
+// copy. compareAll is true if every object of the catalog copy has to be compared.
 func (c *Copies) takeSuspects(t Target, newKey contentsKey) (suspects map[objectKey]bool, compareAll bool) {
 	c.editRecord(t, func(r *record) {
 		suspects, compareAll = r.suspects, r.compareAll
@@ -304,9 +304,9 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 }
 
 // addDriftedIfAuditDue compares all objects of the catalog copy in the runtime field by field with the desired ones,
-// and adds those that differ to suspects. If the runtime is not watched, addDriftedIfAuditDue makes this comparison
-// once per AuditInterval. If the runtime is watched, addDriftedIfAuditDue makes this comparison only when events may
-// have been missed.
+// and adds those that differ to the set addTo. If the runtime is not watched, addDriftedIfAuditDue makes this
+// comparison once per AuditInterval. If the runtime is watched, addDriftedIfAuditDue makes this comparison only when
+// events may have been missed.
 func (c *Copies) addDriftedIfAuditDue(ctx context.Context, t Target, want *contents, addTo map[objectKey]bool) error {
 	if !c.isAuditDue(t) {
 		return nil
@@ -333,7 +333,7 @@ func (c *Copies) isAuditDue(t Target) bool {
 }
 
 // addListedDifferences lists the catalog objects in the runtime. addListedDifferences adds the objects that differ to
-// suspects, and the objects that may have to be deleted to extra.
+// the set addSuspects, and the objects that may have to be deleted to the set addExtra.
 func (c *Copies) addListedDifferences(ctx context.Context, t Target, want *contents, addSuspects,
 	addExtra map[objectKey]bool) error {
 	found := map[objectKey]string{}

@@ -4,8 +4,8 @@
 // # Use
 //
 //	log := eventlog.New(recorder)
-//	log.Saved(kyma, &before.Status)                       // after the status was saved in the control plane
-//	log.Publish(ctx, name, rt, remote, &after)            // before the status is written to the runtime
+//	log.RecordSaved(kyma, &before.Status, modulesStay)      // after the status was saved in the control plane
+//	log.RecordInRuntime(ctx, name, rt, remote, &after)      // before the status is written to the runtime
 //	log.Forget(name)
 //
 // # How it works

@@ -3,7 +3,7 @@
 // # Use
 //
 //	p := maintenance.New(maintenance.Options{Client: c, Namespace: ns, ConfigMap: name, MinWindow: time.Hour})
-//	p.Refresh(ctx)
+//	p.RefreshConfigMap(ctx)
 //	policy, problem := p.InForce(), p.Problem()
 //	p.FollowFile(ctx, enqueue)                        // calls enqueue after each change of the file
 //	maintenance.FollowClock(ctx, enqueue)             // calls enqueue after the wall clock was set
@@ -77,7 +77,7 @@ type Policies struct {
 	problem error           // guarded by mu: why the policy that was read last is not in force
 }
 
-// New returns Policies without a policy in force. [Policies.Refresh] or [Policies.RefreshFile] reads the policy.
+// New returns Policies without a policy in force. [Policies.RefreshConfigMap] or [Policies.RefreshFile] reads one.
 func New(o Options) *Policies { return &Policies{options: o} }
 
 // UsesFile reports whether the policy is in a file.

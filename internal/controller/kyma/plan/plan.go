@@ -6,7 +6,7 @@
 //	modules := plan.Resolve(plan.Inputs{…})
 //	want := plan.DesiredManifest(kyma, &modules[0], artefact)
 //	changed := plan.WithDesired(modules[0].Manifest, want)        // nil if nothing has to be changed
-//	entries := plan.Entries(modules, now)
+//	entries := plan.NonMandatoryEntries(modules, now)
 //
 // # How it works
 //

@@ -4,8 +4,8 @@
 //
 // # Use
 //
-//	for _, lost := range restored.Find(kyma, remote, manifests) { … }
-//	err := restored.Mark(ctx, client, kyma, lost)
+//	for _, lost := range restored.FindLost(kyma, remote, manifests, mandatory) { … }
+//	err := restored.MarkOrCreateManifest(ctx, client, kyma, lost, prepare)
 //
 // # How it works
 //
@@ -129,7 +129,7 @@ func lostModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lo
 }
 
 // entryOf returns the status entry of a module, or nil if there is none. For a mandatory module, entryOf builds an
-// entry with only the fields that the function find uses: version, component, custom resource, state and last change.
+// entry with only the fields that lostModule uses: version, component, custom resource, state and last change.
 func entryOf(k *v1beta2.Kyma, name string) *v1beta2.ModuleStatus {
 	if e := k.ModuleStatus(name); e != nil {
 		return e

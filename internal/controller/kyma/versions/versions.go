@@ -4,7 +4,7 @@
 // # Use
 //
 //	r := versions.New(versions.Options{Client: c, Live: live})
-//	template, err := r.Check(ctx, template, component.Content)
+//	template, err := r.RecordContent(ctx, template, component.Content)
 //	if b := channel.ReplacedContentBlocker(template, module, version); b != nil { … }
 //
 // # How it works
@@ -68,7 +68,7 @@ type Records struct {
 // New returns Records.
 func New(o Options) *Records { return &Records{options: o} }
 
-// maxTries is the maximum number of patches that one RecordContent sends. A patch of RecordContent fails with a
+// maxTries is the maximum number of patches that one call of RecordContent sends. A patch of RecordContent fails with a
 // conflict only if somebody else has changed the ModuleTemplate after RecordContent read it.
 const maxTries = 5
 

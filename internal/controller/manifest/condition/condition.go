@@ -2,9 +2,9 @@
 //
 // # Use
 //
-//	condition.Set(manifest, state, reason, message)
+//	condition.SetAll(manifest, state, reason, message)
 //	condition.SetSignatures(manifest, signatures)
-//	condition.SetUnreadable(manifest, err, changed)
+//	condition.SetSourcesUnreadable(manifest, err, uncompared)
 //
 // # How it works
 //
@@ -93,8 +93,8 @@ func SetSignatures(m *v1beta2.Manifest, signatures []Signature) {
 
 // SetSourcesUnreadable sets a condition: the sources of an installed version cannot be read, because of the error err.
 // The parameter "uncompared" contains the objects that somebody has changed in the runtime. Until the sources can be
-// read, the changed objects are neither compared nor corrected. While the reason of err stays the same, the condition
-// keeps its first text, because the texts of network errors vary.
+// read, these objects are neither compared nor corrected. While the reason of err stays the same, the condition keeps
+// its first text, because the texts of network errors vary.
 func SetSourcesUnreadable(m *v1beta2.Manifest, err error, uncompared []apply.Ref) {
 	const end = ": version "
 	reason, message := loop.Reason(err), loop.Clip(err.Error())

@@ -5,7 +5,7 @@
 // # Use
 //
 //	if manifest.IsRestored() && !manifest.HasRuntimeInventory() {
-//	    found, err := reclaim.Do(ctx, cluster, manifest) // and save the status
+//	    found, err := reclaim.RestoreInventory(ctx, cluster, manifest) // and save the status
 //	}
 //
 // # How it works

@@ -3,7 +3,7 @@
 // # Use
 //
 //	cluster := target.Of(manifest, pool, &controlPlane)
-//	if err := cluster.Check(manifest); err != nil { … }          // before any request to the cluster
+//	if err := cluster.CheckTarget(manifest); err != nil { … }    // before any request to the cluster
 //	rt, err := cluster.Get(ctx)
 //	err = cluster.CheckObjects(refs, manifest.Spec.Resource)     // before the objects are applied
 //

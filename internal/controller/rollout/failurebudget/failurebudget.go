@@ -4,7 +4,7 @@
 // # Use
 //
 //	budgets.Count(before, after) // for each change of a Manifest
-//	if budgets.Take(module) { … } // the module has to be reconciled without a delay
+//	if budgets.TakeExceeded(module) { … } // the module has to be reconciled without a delay
 //	budgets.Set(rollout, result.FailuresLeft) // after each reconcile
 //
 // # How it works
@@ -106,10 +106,10 @@ func (b *Budgets) IsExceeded(module string) bool {
 
 // TakeExceeded returns the same as IsExceeded, and resets it to false. The coordinator calls TakeExceeded when it
 // reconciles the module.
-func (b *Budgets) TakeExceeded(module string) bool {
+func (b *Budgets) TakeExceeded(module string) (isExceeded bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	isExceeded := b.exceeded[module]
+	isExceeded = b.exceeded[module]
 	delete(b.exceeded, module)
 	return isExceeded
 }

@@ -3,8 +3,8 @@
 // # Use
 //
 //	c := preflight.New(preflight.Options{Render: …, Changed: …})
-//	err := mgr.Add(c)                  // makes the checks
-//	result := c.Check(preflight.Move{…}) // returns at once
+//	err := mgr.Add(c)                            // makes the checks
+//	result := c.RequestResult(preflight.Move{…}) // returns at once
 //
 // # How it works
 //
