@@ -46,8 +46,8 @@ type Result struct {
 	Existing []Existing
 }
 
-// Done reports whether all objects of the Set are applied.
-func (r *Result) Done() bool { return len(r.Failed) == 0 && len(r.Waiting) == 0 }
+// AllApplied reports whether all objects of the Set are applied.
+func (r *Result) AllApplied() bool { return len(r.Failed) == 0 && len(r.Waiting) == 0 }
 
 // Err returns Failed as one error; see JoinFailures. Err returns nil if Failed is empty.
 func (r *Result) Err() error { return JoinFailures(r.Failed) }
@@ -188,7 +188,7 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 		}
 		namespace := ""
 		if it.resource.namespaced {
-			namespace = cmp.Or(o.Namespace, set.namespace())
+			namespace = cmp.Or(o.Namespace, set.namespaceOrDefault())
 		}
 		it.ref = refOf(o, namespace)
 		it.policy, it.problem = policyOf(o, set.Overlay)

@@ -111,7 +111,7 @@ func TestApplyOrder(t *testing.T) {
 	}
 	checkPhases(t, want, s.takeRequests())
 	if len(result.Waiting) != 1 || result.Waiting[0].Reason != CRDNotEstablished ||
-		result.Waiting[0].Ref.Kind != "Thing" || result.Done() {
+		result.Waiting[0].Ref.Kind != "Thing" || result.AllApplied() {
 		t.Errorf("got waiting %v, want the custom resource alone", result.Waiting)
 	}
 	if len(result.Applied) != 9 {
@@ -119,18 +119,20 @@ func TestApplyOrder(t *testing.T) {
 	}
 
 	s.serveKind(thingKind)
-	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Unchanged) != 9 {
+	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.AllApplied() ||
+		len(result.Unchanged) != 9 {
 		t.Fatalf("second call: %v, %+v", err, result)
 	}
 	checkPhases(t, [][]string{{"GET /apis/example.com/v1"}, patches(thingPath)}, s.takeRequests())
 
-	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Unchanged) != 10 {
+	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.AllApplied() ||
+		len(result.Unchanged) != 10 {
 		t.Fatalf("third call: %v, %+v", err, result)
 	}
 	checkPhases(t, nil, s.takeRequests())
 
 	set.Bundle = bundleOf(t, strings.ReplaceAll(strings.ReplaceAll(module, `a: "1"`, `a: "2"`), "size: 1", "size: 2"))
-	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Applied) != 2 {
+	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.AllApplied() || len(result.Applied) != 2 {
 		t.Fatalf("upgrade: %v, %+v", err, result)
 	}
 	checkPhases(t, [][]string{patches(configPath), patches(thingPath)}, s.takeRequests())
@@ -420,7 +422,7 @@ func TestApplyFailures(t *testing.T) {
 			// The next Apply sends only the objects that have failed or are waiting.
 			s.setScript("PATCH "+tc.path, nil)
 			s.takeRequests()
-			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() {
+			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.AllApplied() {
 				t.Fatalf("healing: %v, %+v", err, result)
 			}
 			sent := slices.DeleteFunc(s.takeRequests(), func(line string) bool {
@@ -509,7 +511,7 @@ func TestApplyStops(t *testing.T) {
 			}
 			s.setScript("PATCH "+configPath, nil)
 			before := len(result.Applied)
-			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() ||
+			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.AllApplied() ||
 				len(result.Unchanged) != before || len(result.Applied) != 10-before {
 				t.Errorf("afterwards only what is left is sent: %v, %+v", err, result)
 			}

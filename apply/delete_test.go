@@ -24,7 +24,7 @@ func installed(t *testing.T) (*server, *Cluster, []Ref) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result, err := c.Apply(t.Context(), set, nil); err != nil || !result.Done() {
+	if result, err := c.Apply(t.Context(), set, nil); err != nil || !result.AllApplied() {
 		t.Fatalf("applying: %v, %+v", err, result)
 	}
 	s.takeRequests()

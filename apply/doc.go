@@ -3,7 +3,7 @@
 //	cluster, err := apply.New(config, nil, apply.ClusterOptions{})
 //	set := apply.Set{Bundle: bundle, Namespace: "kyma-system"}
 //	refs, err := cluster.DesiredInventory(ctx, set) // record refs before the first Apply
-//	result, err := cluster.Apply(ctx, set, &done)   // repeat until result.Done()
+//	result, err := cluster.Apply(ctx, set, &done)   // repeat until result.AllApplied()
 //	notReady, err := cluster.CheckReady(ctx, refs, &done)
 //	drifted, err := cluster.FindDrift(ctx, set, &done) // reads only; the next Apply corrects the drift
 //	teardown, err := cluster.Delete(ctx, apply.Removed(recorded, refs), &asked) // repeat until teardown.Done()

@@ -205,10 +205,11 @@ func lostOrChangedFields(wanted, live map[string]any, managedFields json.RawMess
 // classifyLostOrChanged returns the same paths as lostOrChangedFields, and also why the fields differ. The result
 // "allLost" is true if our field manager owns none of the returned fields. allLost is false if a field is returned only
 // because its live value differs.
-func classifyLostOrChanged(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) (
+func classifyLostOrChanged(wanted, live map[string]any, managedFields json.RawMessage, ignore []fieldPath,
+	comparesZeros bool) (
 	paths []string, allLost bool) {
 	var own owned
-	if len(fields) == 0 || json.Unmarshal(fields, &own) != nil || own == nil {
+	if len(managedFields) == 0 || json.Unmarshal(managedFields, &own) != nil || own == nil {
 		own = owned{}
 	}
 	for _, path := range ignore {
@@ -231,7 +232,7 @@ func classifyLostOrChanged(wanted, live map[string]any, fields json.RawMessage, 
 			own["f:stringData"] = ownedTreeOf(stringData) // FieldsV1 does not contain the keys of stringData
 		}
 	}
-	c := comparison{zeros: zeros}
+	c := comparison{zeros: comparesZeros}
 	c.compareMap("", wanted, live, live != nil, own)
 	slices.Sort(c.fields)
 	return c.fields[:min(len(c.fields), maxFields)], c.lost == len(c.fields)

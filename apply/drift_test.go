@@ -88,7 +88,7 @@ func TestFindDrift(t *testing.T) {
 	delete(s.stored, rolePath)
 	s.mu.Unlock()
 	s.takeRequests()
-	if result, err := c.Apply(t.Context(), set, &done); err != nil || !result.Done() {
+	if result, err := c.Apply(t.Context(), set, &done); err != nil || !result.AllApplied() {
 		t.Errorf("healing: %v, %+v", err, result)
 	}
 	checkPhases(t, [][]string{patches(accountPath, configPath, rolePath)}, s.takeRequests())

@@ -84,7 +84,7 @@ func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult,
 		}
 		return writeResult{}, false, refused
 	case MetShared:
-		return a.compareAndAddCoOwner(ctx, it)
+		return a.addCoOwnerUnlessDifferent(ctx, it)
 	case MetOwn:
 		it.setAdopted(f.adopted && !it.policy.createOnly)
 	case MetAdopted:
@@ -113,11 +113,11 @@ func (a *applyCall) recordExisting(it *item, met Met, m *metadata) {
 		Managers: m.otherManagers(a.set.fieldManager())})
 }
 
-// compareAndAddCoOwner compares an object of another installation with the object that this installation would apply.
-// If fields of the two objects differ, compareAndAddCoOwner returns an error with reason OwnedByOtherModule. Even if
-// fields differ, compareAndAddCoOwner adds this installation to AnnotationCoOwners of the object, so that the object is
-// handed over to this installation when its owner is removed.
-func (a *applyCall) compareAndAddCoOwner(ctx context.Context, it *item) (w writeResult, again bool, err error) {
+// addCoOwnerUnlessDifferent compares an object of another installation with the object that this installation would
+// apply. If fields of the two objects differ, addCoOwnerUnlessDifferent returns an error with reason
+// OwnedByOtherModule. Even if fields differ, addCoOwnerUnlessDifferent adds this installation to AnnotationCoOwners of
+// the object, so that the object is handed over to this installation when its owner is removed.
+func (a *applyCall) addCoOwnerUnlessDifferent(ctx context.Context, it *item) (w writeResult, retry bool, err error) {
 	m, live, err := a.readObject(ctx, it)
 	own := a.set.Ownership
 	switch {

@@ -80,12 +80,12 @@ func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, fi
 
 // CreateWithoutRead is like Create, but does not read the object first; it is for an object that most probably does not
 // exist. If the object exists, the API server rejects the request.
-func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (
+func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, fieldManager string) (
 	Created, error) {
-	return c.create(ctx, obj, owner, false)
+	return c.create(ctx, obj, fieldManager, false)
 }
 
-func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, owner string,
+func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, fieldManager string,
 	readFirst bool) (made Created, err error) {
 	gvk := obj.GroupVersionKind()
 	ref := Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
@@ -122,7 +122,7 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 	if err != nil {
 		return made, fmt.Errorf("encoding %s: %w", ref, err)
 	}
-	r := request{method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
+	r := request{method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(fieldManager),
 		accept: metadataType, contentType: applyType, body: body, operation: "creating", ref: ref}
 	var answer partialObject
 	err = c.send(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, ref) })

@@ -71,7 +71,7 @@ func TestConditionalDelete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result, err := c.Apply(t.Context(), set, own.Applied); err != nil || !result.Done() ||
+	if result, err := c.Apply(t.Context(), set, own.Applied); err != nil || !result.AllApplied() ||
 		len(s.takeRequests()) != 1 {
 		t.Fatalf("a new object costs one request: %v, %+v", err, result)
 	}

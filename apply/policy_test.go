@@ -51,7 +51,7 @@ func TestTakeover(t *testing.T) {
 	result, sent := s.apply(c, set, nil)
 	want := []Takeover{{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"},
 		Fields: []string{"data.a", "data.b"}, Managers: []string{"flux", "kubectl-edit"}}}
-	if diff := cmp.Diff(want, result.TakenOver); diff != "" || len(result.Applied) != 1 || !result.Done() {
+	if diff := cmp.Diff(want, result.TakenOver); diff != "" || len(result.Applied) != 1 || !result.AllApplied() {
 		t.Errorf("taken over (-want +got):\n%s\n%+v", diff, result)
 	}
 	if diff := cmp.Diff(patches(configPath, configPath), sent); diff != "" {
@@ -80,7 +80,7 @@ func TestCreateOnly(t *testing.T) {
 	}
 	s.change(configPath, func(o map[string]any) { o["data"] = map[string]any{"a": "theirs"} })
 	var fresh Progress
-	if result, sent := s.apply(c, newer, &fresh); len(result.Unchanged) != 1 || len(sent) != 2 || !result.Done() {
+	if result, sent := s.apply(c, newer, &fresh); len(result.Unchanged) != 1 || len(sent) != 2 || !result.AllApplied() {
 		t.Errorf("after a restart: got %+v with %v, want a refused PATCH and a GET", result, sent)
 	}
 	if diff := cmp.Diff(any(map[string]any{"a": "theirs"}), s.configMapData()); diff != "" {
@@ -291,7 +291,7 @@ func TestOnImmutable(t *testing.T) {
 			t.Errorf("got %s, %v", s.bodies["DELETE "+configPath], result.Waiting)
 		}
 		s.setScript("PATCH "+configPath, nil)
-		if result, sent = s.apply(c, set, &p); len(sent) != 1 || len(result.Applied) != 1 || !result.Done() {
+		if result, sent = s.apply(c, set, &p); len(sent) != 1 || len(result.Applied) != 1 || !result.AllApplied() {
 			t.Errorf("next pass: got %+v with %v", result, sent)
 		}
 	})

@@ -321,11 +321,11 @@ func (p *Progress) endComparison(ref Ref) {
 
 // recordNoDrift records that FindDrift found no drift of an object. recordNoDrift records nothing if Forget was called
 // for the object since beginComparison.
-func (p *Progress) recordNoDrift(ref Ref, content uint64, m *metadata, fields uint64) {
+func (p *Progress) recordNoDrift(ref Ref, contentHash uint64, m *metadata, ownedFields uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.comparing[ref.hashKey()] {
-		p.recordAppliedLocked(ref, content, m, fields, false)
+		p.recordAppliedLocked(ref, contentHash, m, ownedFields, false)
 	}
 }
 

@@ -239,7 +239,7 @@ func TestObserveEventInFlight(t *testing.T) {
 			}
 			set := Set{Bundle: bundleOf(t, yaml)}
 			result, err := c.Apply(t.Context(), set, &p)
-			if err != nil || result.Done() != tc.want || p.IsApplied(tc.ref) != tc.want {
+			if err != nil || result.AllApplied() != tc.want || p.IsApplied(tc.ref) != tc.want {
 				t.Fatalf("%s: got %v, %+v", tc.reason, err, result)
 			}
 			if !tc.want && (result.Waiting[0].Reason != ChangedMeanwhile ||
@@ -248,7 +248,7 @@ func TestObserveEventInFlight(t *testing.T) {
 			}
 			s.before = nil
 			s.takeRequests()
-			if result, err = c.Apply(t.Context(), set, &p); err != nil || !result.Done() {
+			if result, err = c.Apply(t.Context(), set, &p); err != nil || !result.AllApplied() {
 				t.Fatalf("again: %v, %+v", err, result)
 			}
 			if sent := len(s.takeRequests()); (sent == 0) != tc.want {
@@ -273,7 +273,7 @@ func TestForgetDuringRequest(t *testing.T) {
 	}
 	s.before = nil
 	s.takeRequests()
-	if result, err = c.Apply(t.Context(), set, &p); err != nil || !result.Done() ||
+	if result, err = c.Apply(t.Context(), set, &p); err != nil || !result.AllApplied() ||
 		len(s.takeRequests()) != 1 || !p.IsApplied(ref) {
 		t.Fatalf("again: %v, %+v", err, result)
 	}

@@ -117,7 +117,7 @@ func (s Set) fieldManager() string {
 	return s.Owner
 }
 
-func (s Set) namespace() string {
+func (s Set) namespaceOrDefault() string {
 	if s.Namespace == "" {
 		return "default"
 	}

@@ -189,7 +189,7 @@ func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *meta
 		message = ref.String() + " existed before the module: it stays as the module has left it"
 		err = d.changeManagedFields(ctx, ref, res, d.own.manager(), m,
 			func(entries []json.RawMessage) (map[string]any, error) {
-				return disowningPatch(entries, d.own.manager())
+				return patchRemovingOwnMetadata(entries, d.own.manager())
 			})
 	}
 	if err != nil {
@@ -255,9 +255,9 @@ func (c *Cluster) changeManagedFields(ctx context.Context, ref Ref, res resource
 	return err
 }
 
-// disowningPatch returns a merge patch of metadata that removes the labels and annotations that only manager owns, the
-// annotations of an installation, and the entries of manager in the managed fields.
-func disowningPatch(entries []json.RawMessage, manager string) (map[string]any, error) {
+// patchRemovingOwnMetadata returns a merge patch of metadata that removes the labels and annotations that only manager
+// owns, the annotations of an installation, and the entries of manager in the managed fields.
+func patchRemovingOwnMetadata(entries []json.RawMessage, manager string) (map[string]any, error) {
 	ours, others, kept, err := splitManaged(entries, manager)
 	if err != nil {
 		return nil, err

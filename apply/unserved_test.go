@@ -68,7 +68,7 @@ func TestUnservedVersion(t *testing.T) {
 			s.unserved = []string{"example.com/v1", "example.com/v1beta1", "example.com/v3", "example.com/v4",
 				"example.com/v5"}
 			c := s.cluster(ClusterOptions{})
-			if result, _ := s.apply(c, annotatedConfigMap(t, `{a: "1"}`, nil), nil); !result.Done() {
+			if result, _ := s.apply(c, annotatedConfigMap(t, `{a: "1"}`, nil), nil); !result.AllApplied() {
 				t.Fatal(result.Failed)
 			}
 			s.change(configPath, func(o map[string]any) {

@@ -105,7 +105,7 @@ func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy,
 			continue
 		}
 		copied := &v1beta2.ModuleTemplate{TypeMeta: typeOf(v1beta2.KindModuleTemplate),
-			ObjectMeta: copiedMetadata(t), Spec: t.Spec}
+			ObjectMeta: metadataForCopy(t), Spec: t.Spec}
 		copied.Namespace = namespace
 		if len(copied.Spec.Descriptor.Raw) == 0 {
 			copied.Spec.Descriptor.Raw = []byte("{}")
@@ -153,7 +153,7 @@ func (s *copyBuilder) copyAllowedRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.
 		return nil
 	}
 	copied := &v1beta2.ModuleReleaseMeta{TypeMeta: typeOf(v1beta2.KindModuleReleaseMeta),
-		ObjectMeta: copiedMetadata(r), Spec: r.Spec}
+		ObjectMeta: metadataForCopy(r), Spec: r.Spec}
 	copied.Spec.Channels, copied.Spec.KymaSelector = channels, nil
 	return copied
 }
@@ -196,21 +196,21 @@ func typeOf(kind string) metav1.TypeMeta {
 var contentAnnotations = []string{v1beta2.AnnotationContentDigest, v1beta2.AnnotationReplacedBy,
 	v1beta2.AnnotationAcceptContent}
 
-// copiedMetadata returns the metadata of the copy of an object.
-func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
-	labels := maps.Clone(o.GetLabels())
+// metadataForCopy returns the metadata of the copy of an object.
+func metadataForCopy(original metav1.Object) metav1.ObjectMeta {
+	labels := maps.Clone(original.GetLabels())
 	maps.DeleteFunc(labels, isGitOpsTrackingKey)
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByKyma
-	annotations := maps.Clone(o.GetAnnotations())
+	annotations := maps.Clone(original.GetAnnotations())
 	maps.DeleteFunc(annotations, isGitOpsTrackingKey)
 	delete(annotations, corev1.LastAppliedConfigAnnotation) // this annotation contains the channels that are left out
 	for _, key := range contentAnnotations {
 		delete(annotations, key)
 	}
-	return metav1.ObjectMeta{Name: o.GetName(), Labels: labels, Annotations: annotations}
+	return metav1.ObjectMeta{Name: original.GetName(), Labels: labels, Annotations: annotations}
 }
 
 // trackingPrefixes are prefixes of labels and annotations with which deployment tools mark the objects that they

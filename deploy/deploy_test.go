@@ -472,7 +472,7 @@ func checkPod(t *testing.T, o *unstructured.Unstructured) {
 func checkArgs(t *testing.T, args []any) {
 	t.Helper()
 	flags := pflag.NewFlagSet("manager", pflag.ContinueOnError)
-	m := config.NewManager()
+	m := config.DefaultManager()
 	m.Register(flags)
 	var texts []string
 	for _, arg := range args {

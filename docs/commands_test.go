@@ -108,7 +108,7 @@ var foreignFlags = map[string]string{
 // about other programs.
 func TestFlags(t *testing.T) {
 	known := pflag.NewFlagSet("all", pflag.ContinueOnError)
-	config.NewManager().Register(known)
+	config.DefaultManager().Register(known)
 	ofAgent, agent := pflag.NewFlagSet("agent", pflag.ContinueOnError), new(config.Agent)
 	agent.Register(ofAgent)
 	known.AddFlagSet(ofAgent)

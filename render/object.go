@@ -62,8 +62,8 @@ var serverFields = []string{"creationTimestamp", "deletionGracePeriodSeconds", "
 	"generation", "managedFields",
 	"ownerReferences", "resourceVersion", "selfLink", "uid"}
 
-// newObject returns the Object that encodes tree. The caller must have checked tree with ValidateObject.
-func newObject(tree map[string]any, opts Options) (*Object, error) {
+// encodeObject returns the Object that encodes tree. The caller must have checked tree with ValidateObject.
+func encodeObject(tree map[string]any, opts Options) (*Object, error) {
 	metadata := tree["metadata"].(map[string]any)
 	group, _ := schema.ParseGroupVersion(tree["apiVersion"].(string)) // ValidateObject has parsed it
 	o := &Object{

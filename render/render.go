@@ -188,7 +188,7 @@ func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) 
 		if ignored != "" {
 			bundle.LeftOut = append(bundle.LeftOut, ignored)
 		}
-		object, err := newObject(in.Object, opts)
+		object, err := encodeObject(in.Object, opts)
 		if err != nil {
 			return nil, err
 		}

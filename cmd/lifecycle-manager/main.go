@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	charts, c := process.RunnerOrServe(), config.NewManager() // Main does not return in a process that renders
+	charts, c := process.RunnerOrServe(), config.DefaultManager() // Main does not return in a process that renders
 	if done, err := config.Load(pflag.CommandLine, c, &c.Version, os.Args[1:], os.Stdout); done {
 		return
 	} else if err != nil {

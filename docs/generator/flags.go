@@ -18,7 +18,7 @@ func flagsPage(string) (string, error) {
 		"A flag that the Kyma project's lifecycle-manager also has means the same and takes the same values.\n")
 	manager, agent := pflag.NewFlagSet("manager", pflag.ContinueOnError),
 		pflag.NewFlagSet("agent", pflag.ContinueOnError)
-	config.NewManager().Register(manager)
+	config.DefaultManager().Register(manager)
 	a, _ := config.NewAgent()
 	a.Register(agent)
 	b.WriteString("\n## lifecycle-manager\n\n")

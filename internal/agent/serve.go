@@ -29,7 +29,7 @@ func (a *Agent) health() *http.Server {
 	mux.Handle("/metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := a.checkReady(); err != nil {
+		if err := a.checkInputsLoaded(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -39,8 +39,9 @@ func (a *Agent) health() *http.Server {
 		WriteTimeout: 30 * time.Second}
 }
 
-// checkReady returns an error while the agent waits for its certificate files or its watch list, and otherwise nil.
-func (a *Agent) checkReady() error {
+// checkInputsLoaded returns an error while the agent waits for its certificate files or its watch list, and otherwise
+// nil.
+func (a *Agent) checkInputsLoaded() error {
 	if a.identity.current.Load() == nil {
 		return errors.New("waiting for the certificate files")
 	}

@@ -1,8 +1,8 @@
 // Package config contains the flags and the environment variables of every program. Each program has one struct, whose
 // fields are flags of [pflag]. The program validates this struct before it starts anything.
 //
-// To use the package, create the struct with its defaults ([NewManager]), add its flags with Register, and parse the
-// command line. After parsing, call Validate and show its error to the user. No other package reads environment
+// To use the package, create the struct with its defaults ([DefaultManager]), add its flags with Register, and parse
+// the command line. After parsing, call Validate and show its error to the user. No other package reads environment
 // variables.
 //
 // The name of a flag is the kebab-case form of the name of its field. If the lifecycle-manager of the Kyma project has
@@ -353,8 +353,8 @@ type Manager struct {
 	ExitAfterStep string
 }
 
-// NewManager returns the default configuration, which is partly read from the environment.
-func NewManager() *Manager {
+// DefaultManager returns the default configuration, which is partly read from the environment.
+func DefaultManager() *Manager {
 	return &Manager{
 		Mode:                             ModeControlPlane,
 		Kubeconfig:                       os.Getenv("KUBECONFIG"),

@@ -13,7 +13,7 @@ import (
 
 func TestEveryFieldHasItsFlag(t *testing.T) {
 	flags := pflag.NewFlagSet("manager", pflag.ContinueOnError)
-	NewManager().Register(flags)
+	DefaultManager().Register(flags)
 	words := regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
 	fields := reflect.TypeFor[Manager]()
 	for field := range fields.Fields() {
@@ -35,7 +35,7 @@ func TestEveryFieldHasItsFlag(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	good := func() *Manager {
-		m := NewManager()
+		m := DefaultManager()
 		m.OCIRegistryHost = "registry.example.com"
 		return m
 	}
@@ -183,7 +183,7 @@ func TestDeprecatedFlags(t *testing.T) {
 	deprecated := 0
 	for former, c := range cases {
 		t.Run(former, func(t *testing.T) {
-			m, flags, out := NewManager(), pflag.NewFlagSet("manager", pflag.ContinueOnError), &strings.Builder{}
+			m, flags, out := DefaultManager(), pflag.NewFlagSet("manager", pflag.ContinueOnError), &strings.Builder{}
 			flags.SetOutput(out)
 			m.Register(flags)
 			if err := flags.Parse([]string{"--" + former, c.value}); err != nil {
@@ -210,7 +210,7 @@ func TestDeprecatedFlags(t *testing.T) {
 
 // TestForNamespace checks that the configuration for a further namespace is valid, and opens no port.
 func TestForNamespace(t *testing.T) {
-	m := NewManager()
+	m := DefaultManager()
 	m.OCIRegistryHost, m.ListenerAddress, m.WatchNamespaces = "registry.example.com", "listener.example.com:443",
 		[]string{"default"}
 	m.EnableWebhooks = true
@@ -239,7 +239,7 @@ func TestForNamespace(t *testing.T) {
 // addition to the networks of the flag --egress-deny.
 func TestEgressRules(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
-	m := NewManager()
+	m := DefaultManager()
 	m.PodIP, m.EgressAllow, m.EgressDeny = "fd00::7", []string{"127.0.0.9"}, []string{"10.4.7.9/14"}
 	allow, deny := m.EgressRules()
 	if got := fmt.Sprint(allow, deny); got != "[127.0.0.9/32] [10.96.0.1/32 fd00::7/128 10.4.0.0/14]" {

@@ -38,7 +38,7 @@ restricted-default-modules
 
 func newFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("manager", pflag.ContinueOnError)
-	NewManager().Register(f)
+	DefaultManager().Register(f)
 	return f
 }
 
@@ -199,7 +199,7 @@ func TestLoad(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			f, out, m := pflag.NewFlagSet("manager", pflag.ContinueOnError), &strings.Builder{}, NewManager()
+			f, out, m := pflag.NewFlagSet("manager", pflag.ContinueOnError), &strings.Builder{}, DefaultManager()
 			f.SetOutput(out)
 			done, err := Load(f, m, &m.Version, []string{c.arg}, out)
 			if done != c.done || (err != nil) != c.failed || !strings.Contains(out.String(), c.output) {

@@ -119,7 +119,7 @@ func (f Found) String() string {
 	for _, k := range f.Kinds[:min(kindsLimit, len(f.Kinds))] {
 		var names []string
 		for i := range k.items[:min(namesLimit, len(k.items))] {
-			names = append(names, f.describe(&k.items[i]))
+			names = append(names, f.nameAndBlocker(&k.items[i]))
 		}
 		if more := k.count - len(names); more > 0 {
 			names = append(names, fmt.Sprintf("and %d more", more))
@@ -132,14 +132,14 @@ func (f Found) String() string {
 	return loop.Clip(strings.Join(parts, "; "))
 }
 
-// describe returns the name of a custom resource, and what its deletion waits for.
-func (f Found) describe(o *apply.ObjectMetadata) string {
-	name := strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
-	switch owner := f.own.otherOwner(o); {
+// nameAndBlocker returns the name of a custom resource, and what its deletion waits for.
+func (f Found) nameAndBlocker(cr *apply.ObjectMetadata) string {
+	name := strings.TrimPrefix(cr.Namespace+"/"+cr.Name, "/")
+	switch owner := f.own.otherOwner(cr); {
 	case owner != "":
 		name += " of Manifest " + owner
-	case !o.DeletionTime.IsZero() && len(o.Finalizers) > 0:
-		name += " with finalizers " + strings.Join(o.Finalizers, " ")
+	case !cr.DeletionTime.IsZero() && len(cr.Finalizers) > 0:
+		name += " with finalizers " + strings.Join(cr.Finalizers, " ")
 	}
 	return name
 }

@@ -106,7 +106,7 @@ func startDiscovery(t *testing.T) *rest.Config {
 // opened.
 func newConfig(t *testing.T, edit func(*config.Manager)) *config.Manager {
 	t.Helper()
-	c := config.NewManager()
+	c := config.DefaultManager()
 	c.OCIRegistryHost, c.MetricsBindAddress, c.HealthProbeBindAddress, c.PodName = "registry.example.com", "0", "0",
 		"replica-0"
 	if edit != nil {

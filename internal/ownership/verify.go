@@ -69,9 +69,9 @@ type KymasIn struct {
 	Other string
 }
 
-// FindOwnAndOtherKyma looks for Kymas in all namespaces of a cluster. A list of two Kymas in all namespaces is enough
-// to find out whether a cluster has another Kyma than its own.
-func FindOwnAndOtherKyma(ctx context.Context, runtime *apply.Cluster) (in KymasIn, err error) {
+// FindKymasInCluster looks for Kymas in all namespaces of a cluster. A list of two Kymas in all namespaces is enough to
+// find out whether a cluster has another Kyma than its own.
+func FindKymasInCluster(ctx context.Context, runtime *apply.Cluster) (in KymasIn, err error) {
 	listed, _, err := runtime.ListByLabel(ctx, v1beta2.GroupVersion.WithKind(v1beta2.KindKyma), "", 2)
 	if loop.Reason(err) == apply.KindUnknown {
 		return in, nil

@@ -30,7 +30,7 @@ func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, er
 // contains it. If the policy is enforced for the location, CheckUnsignedSource returns an error with reason
 // SignatureMissing.
 func (r *Registry) CheckUnsignedSource(location, whyUnverifiable string) (trust.Signature, error) {
-	rule := r.opts.Trust.Current().RuleFor(trust.SubjectOf(location))
+	rule := r.opts.Trust.Current().RuleForRepository(trust.SubjectOf(location))
 	if rule.Mode == trust.Off {
 		return trust.Signature{}, nil
 	}
@@ -78,7 +78,7 @@ func (r *Registry) remembered(key string) (trust.Signature, bool) {
 func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *trust.Rules) (
 	string, trust.Signature, error) {
 	subject := trust.SubjectOf(where.places[0].Name())
-	rule := p.RuleFor(subject)
+	rule := p.RuleForRepository(subject)
 	if rule.Mode == trust.Off {
 		return where.digest, trust.Signature{}, nil
 	}

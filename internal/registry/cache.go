@@ -38,9 +38,10 @@ func (c *cache[V]) get(key string) (V, bool) {
 	return value, ok
 }
 
-// getFresh is like get, for values that may have changed in the registry in the meantime. If a person has requested a
-// retry and ctx belongs to this retry, getFresh returns no value that was stored before the request.
-func (c *cache[V]) getFresh(ctx context.Context, key string) (V, bool) {
+// getUnlessRetried is like get, for values that may have changed in the registry in the meantime. If a person has
+// requested a retry and ctx belongs to this retry, getUnlessRetried returns no value that was stored before the
+// request.
+func (c *cache[V]) getUnlessRetried(ctx context.Context, key string) (V, bool) {
 	value, stored, ok := c.getDated(key)
 	if ok && retry.IsOutdated(ctx, stored) {
 		var none V

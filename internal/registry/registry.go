@@ -301,7 +301,7 @@ func (r *Registry) placesOf(ctx context.Context, layer Layer) (placement, error)
 		if err := checkTag(at.places[0], at.tag); err != nil {
 			return at, err
 		}
-		at.digest, _ = r.tags.getFresh(ctx, tagKey(at.places[0], at.tag, layer.Name))
+		at.digest, _ = r.tags.getUnlessRetried(ctx, tagKey(at.places[0], at.tag, layer.Name))
 	} else if _, err := v1.NewHash(at.digest); err != nil {
 		return at, ocm.NewError(ocm.InvalidReference, at.places[0].Name()+"@"+at.digest,
 			"not a digest: it must be sha256: and 64 hexadecimal digits")
@@ -418,7 +418,7 @@ func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource
 func pullOnce[T any](ctx context.Context, r *Registry, key, what string, pull func(context.Context) (T, error)) (
 	T, error) {
 	var none T
-	if err, ok := r.failures.getFresh(ctx, key); ok {
+	if err, ok := r.failures.getUnlessRetried(ctx, key); ok {
 		return none, err
 	}
 	results := r.pulls.DoChan(key, func() (any, error) {

@@ -19,7 +19,7 @@ import (
 func (r *Registry) verifyAndPinComponent(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor,
 	c *Component, p *trust.Rules) error {
 	subject := trust.SubjectOf(s.Name())
-	rule := p.RuleFor(subject)
+	rule := p.RuleForRepository(subject)
 	if rule.Mode == trust.Off {
 		return nil
 	}
@@ -37,7 +37,7 @@ func (r *Registry) verifyAndPinComponent(ctx context.Context, s *session, found 
 			err = f.SignatureError(found.Ref)
 		}
 		if err == nil {
-			err = pinByManifest(found, c)
+			err = pinLayersByManifest(found, c)
 		}
 		if err != nil && rule.Mode == trust.Enforce {
 			return err
@@ -54,14 +54,14 @@ func (r *Registry) verifyAndPinComponent(ctx context.Context, s *session, found 
 	return nil
 }
 
-// pinByManifest replaces the tags of layers by the digests in the signed manifest, because a tag can be moved to other
-// content.
-func pinByManifest(found *ocm.ImageManifest, c *Component) error {
+// pinLayersByManifest replaces the tags of layers by the digests in the signed manifest, because a tag can be moved to
+// other content.
+func pinLayersByManifest(signed *ocm.ImageManifest, c *Component) error {
 	for name, layer := range c.Layers {
 		if strings.Contains(layer.Ref, ":") {
 			continue
 		}
-		digest, err := ocm.LayerDigestOf(found.Manifest, name, found.Ref)
+		digest, err := ocm.LayerDigestOf(signed.Manifest, name, signed.Ref)
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,7 @@ import (
 
 // An access Secret may contain the kubeconfig of a runtime that belongs to another Kyma or to another control plane.
 // Therefore, until the owner of a runtime is verified, only the verifier can use the connection. The verifier, which is
-// the controller of Kymas, gets the connection from GetForVerification, reads the runtime, and calls MarkOwned or
+// the controller of Kymas, gets the connection from GetBeforeOwnerVerified, reads the runtime, and calls MarkOwned or
 // Refuse. All other callers use Get. Until the verifier has called MarkOwned or Refuse, Get returns an error, and asks
 // the verifier to decide. MarkOwned and Refuse notify the subscribers of the runtime that its connection has changed.
 // If Options.VerifyOwner is not set, every connection counts as verified.
@@ -47,11 +47,11 @@ func IsRuntimeRefused(err error) bool {
 	return ok && (e.Code == RuntimeTaken || e.Code == RuntimeIsControlPlane || e.Code == RuntimeReplaced)
 }
 
-// GetForVerification is the variant of Get for the verifier, which is the controller that checks to which Kyma a
-// runtime belongs. GetForVerification returns a connection even before this controller has checked the runtime. After
-// GetForVerification, the verifier has to find out the owner of the runtime and then call MarkOwned or Refuse. If the
-// verifier cannot find out the owner, it has to call GetForVerification again later.
-func (p *Pool) GetForVerification(ctx context.Context, kyma string) (*Runtime, error) {
+// GetBeforeOwnerVerified is the variant of Get for the verifier, which is the controller that checks to which Kyma a
+// runtime belongs. GetBeforeOwnerVerified returns a connection even before this controller has checked the runtime.
+// After GetBeforeOwnerVerified, the verifier has to find out the owner of the runtime and then call MarkOwned or
+// Refuse. If the verifier cannot find out the owner, it has to call GetBeforeOwnerVerified again later.
+func (p *Pool) GetBeforeOwnerVerified(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.ensureConnection(ctx, kyma)
 	if err != nil {
 		p.recordFailedGet(kyma)
@@ -64,8 +64,8 @@ func (p *Pool) GetForVerification(ctx context.Context, kyma string) (*Runtime, e
 }
 
 // requireVerifiedOwner returns an error if the owner of the runtime is not verified yet, or if the verifier has refused
-// the runtime. If the verifier has neither called GetForVerification nor decided about the owner, requireVerifiedOwner
-// calls Options.VerifyOwner.
+// the runtime. If the verifier has neither called GetBeforeOwnerVerified nor decided about the owner,
+// requireVerifiedOwner calls Options.VerifyOwner.
 func (p *Pool) requireVerifiedOwner(kyma string, rt *Runtime) error {
 	if !p.needsVerification() {
 		return nil

@@ -24,7 +24,7 @@ func TestOwnerGate(t *testing.T) {
 	verify := func(decide func()) func() {
 		return func() {
 			var err error
-			if rt, err = pool.GetForVerification(t.Context(), "a"); err != nil {
+			if rt, err = pool.GetBeforeOwnerVerified(t.Context(), "a"); err != nil {
 				t.Fatal(err)
 			}
 			decide()

@@ -72,8 +72,8 @@ type Options struct {
 	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed.
 	// InterestsChanged must not block.
 	InterestsChanged func(kyma string)
-	// VerifyOwner asks the verifier to verify the owner of the runtime of a Kyma, see GetForVerification. VerifyOwner
-	// must not block. If VerifyOwner is nil or Self is set, every connection counts as verified.
+	// VerifyOwner asks the verifier to verify the owner of the runtime of a Kyma, see GetBeforeOwnerVerified.
+	// VerifyOwner must not block. If VerifyOwner is nil or Self is set, every connection counts as verified.
 	VerifyOwner func(kyma string)
 	// PollIntervals are the intervals after which subscribers read a runtime even if no event was received.
 	PollIntervals PollIntervals

@@ -112,7 +112,7 @@ func (k *Keeper) renewUntilLost(membership context.Context) {
 			k.opts.Log.Info("the Lease of this replica was not renewed in time; releasing all shards")
 			return
 		}
-		err := k.renewOnce(membership, begin)
+		err := k.renewReplicaLease(membership, begin)
 		switch {
 		case err == nil:
 			next = k.opts.Duration / 3
@@ -130,8 +130,8 @@ func (k *Keeper) renewUntilLost(membership context.Context) {
 	}
 }
 
-// renewOnce renews the Lease of this replica once.
-func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
+// renewReplicaLease renews the Lease of this replica once.
+func (k *Keeper) renewReplicaLease(membership context.Context, renewTime time.Time) error {
 	k.mu.Lock()
 	old := k.replicaLease
 	// If the answer to a renewal was lost, the watch nevertheless receives the renewed Lease. Nobody but this replica
@@ -141,7 +141,7 @@ func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 	}
 	k.mu.Unlock()
 	lease := old.DeepCopy()
-	lease.Spec.RenewTime = &metav1.MicroTime{Time: begin}
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: renewTime}
 	within, cancel := context.WithDeadline(membership, k.renewedAt.Load().Add(k.opts.validPeriod()))
 	defer cancel()
 	written, err := k.opts.Leases.Update(within, lease, metav1.UpdateOptions{})
@@ -151,7 +151,7 @@ func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 	k.mu.Lock()
 	k.replicaLease = written
 	k.mu.Unlock()
-	k.renewedAt.Store(&begin)
+	k.renewedAt.Store(&renewTime)
 	return nil
 }
 

@@ -56,11 +56,11 @@ func ClipWords(text string, maxBytes int) string {
 
 // cutRoughly shortens a text before its control characters and escape sequences are removed, because the text may have
 // any size, and the removal costs more than cutting. The result part is the beginning of the text. The result isCut is
-// true if the text is longer than part. The result part may be longer than the parameter limit, because the later
+// true if the text is longer than part. The result part may be longer than the parameter maxBytes, because the later
 // removal of escape sequences makes the text shorter.
-func cutRoughly(text string, limit int) (part string, isCut bool) {
+func cutRoughly(text string, maxBytes int) (part string, isCut bool) {
 	const mostPerByte = 16
-	if most := mostPerByte * limit; len(text) > most {
+	if most := mostPerByte * maxBytes; len(text) > most {
 		return text[:most], true
 	}
 	return text, false

@@ -262,7 +262,7 @@ func (h *Host) Start(ctx context.Context, name string) (*Cluster, error) {
 		h.clusters[name] = c
 	}
 	h.mu.Unlock()
-	if err := c.start(ctx); err != nil {
+	if err := c.ensureStarted(ctx); err != nil {
 		return nil, fmt.Errorf("starting cluster %q: %w", name, err)
 	}
 	return c, nil
@@ -367,8 +367,8 @@ type state struct {
 	Subnet int `json:"subnet"` // preferred second octet of the addresses of pods; another one is used if it is taken
 }
 
-// start starts the cluster unless it runs.
-func (c *Cluster) start(ctx context.Context) (err error) {
+// ensureStarted starts the cluster unless it runs.
+func (c *Cluster) ensureStarted(ctx context.Context) (err error) {
 	c.transition.Lock()
 	defer c.transition.Unlock()
 	c.mu.Lock()

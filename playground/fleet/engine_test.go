@@ -115,7 +115,7 @@ func runEngine(ctx context.Context, s *server) (story []string, requests []strin
 	again := func(set apply.Set) error {
 		for {
 			result, err := c.Apply(ctx, set, done)
-			if err != nil || result.Done() {
+			if err != nil || result.AllApplied() {
 				say("applied %v, took over %v", len(result.Applied)+len(result.Unchanged), result.TakenOver)
 				return err
 			}

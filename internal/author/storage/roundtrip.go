@@ -31,7 +31,7 @@ func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
 	case isManifest:
 		return a.serveManifest(request, repository, reference)
 	case strings.HasSuffix(folder, "/blobs/uploads/"):
-		return a.storeBlob(request, reference)
+		return a.serveBlobUpload(request, reference)
 	case strings.HasSuffix(folder, "/blobs/"):
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -130,9 +130,9 @@ func (a *Archive) storeManifest(request *http.Request, repository, reference str
 	return newResponse(request, http.StatusCreated, jsonType, blob{}, "Docker-Content-Digest", e.Digest)
 }
 
-// storeBlob handles the three requests that store a blob: POST starts the upload, PATCH sends the content, and PUT
-// sends the digest.
-func (a *Archive) storeBlob(request *http.Request, upload string) (*http.Response, error) {
+// serveBlobUpload handles the three requests that store a blob: POST starts the upload, PATCH sends the content, and
+// PUT sends the digest.
+func (a *Archive) serveBlobUpload(request *http.Request, upload string) (*http.Response, error) {
 	if request.Method == http.MethodPatch {
 		b, digest, err := a.readBlob(request.Body)
 		if err != nil {

@@ -362,9 +362,9 @@ func (a *Authority) notReadError() error {
 // firstReadTimeout limits how long a caller waits for the first read of the Secret.
 const firstReadTimeout = 5 * time.Second
 
-// roots returns the roots that are in use. Directly after the start, the method roots waits at most firstReadTimeout
-// for the first read of the Secret, so that the first callers do not fail needlessly.
-func (a *Authority) roots(ctx context.Context) (*rootSet, error) {
+// waitForRoots returns the roots that are in use. Directly after the start, the method waitForRoots waits at most
+// firstReadTimeout for the first read of the Secret, so that the first callers do not fail needlessly.
+func (a *Authority) waitForRoots(ctx context.Context) (*rootSet, error) {
 	if a.rootSet.Load() == nil {
 		timer := time.NewTimer(firstReadTimeout)
 		defer timer.Stop()
@@ -396,7 +396,7 @@ func (a *Authority) setRoots(r *rootSet) {
 // Issue implements [Issuer]. Issue returns a certificate for client and server authentication that the newest root has
 // signed. Each call generates a new key.
 func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) {
-	r, err := a.roots(ctx)
+	r, err := a.waitForRoots(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
 	}

@@ -168,7 +168,7 @@ func setWithdrawn(ctx context.Context, a *console.App, o withdrawOptions) error 
 	t := s.Templates[channel.TemplateName(o.module, o.version)]
 	if t == nil {
 		return console.Fail(console.ExitNotFound, "module %s has no version %s: %s", o.module, o.version,
-			console.Suggest(o.version, s.VersionsOf(o.module)))
+			console.SuggestionText(o.version, s.VersionsOf(o.module)))
 	}
 	is, _ := channel.IsWithdrawn(t)
 	var value any = o.reason

@@ -119,7 +119,7 @@ func setOrRemoveChannel(ctx context.Context, a *console.App, o setOptions) error
 		}
 		return a.Print(r)
 	}
-	if moving := r.movingRuntimes(); !o.NoWait && !o.remove && len(moving) > 0 {
+	if moving := r.runtimesMovingAtOnce(); !o.NoWait && !o.remove && len(moving) > 0 {
 		if err := waitForVersion(ctx, a, c, o, moving); err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func (r *Effects) confirm(a *console.App, yes bool) error {
 	affected := len(r.Runtimes)
 	question := fmt.Sprintf("Remove the channel of %s?", console.Count(affected, "runtime"))
 	if !r.isRemoval() {
-		affected = len(r.movingRuntimes())
+		affected = len(r.runtimesMovingAtOnce())
 		for _, e := range r.Runtimes {
 			if e.Effect == "waits" {
 				affected++
@@ -183,8 +183,8 @@ func (r *Effects) confirm(a *console.App, yes bool) error {
 	return a.Confirm(question)
 }
 
-// movingRuntimes returns the runtimes whose update begins without waiting, for example for a maintenance window.
-func (r *Effects) movingRuntimes() map[string]bool {
+// runtimesMovingAtOnce returns the runtimes whose update begins without waiting, for example for a maintenance window.
+func (r *Effects) runtimesMovingAtOnce() map[string]bool {
 	all := map[string]bool{}
 	for _, e := range r.Runtimes {
 		if e.Effect == "moves" {
@@ -282,12 +282,12 @@ func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
 			hint = ""
 		}
 		return console.Fail(console.ExitNotFound, "module %s has no channel %q: %s%s", o.module,
-			o.channel, console.Suggest(o.channel, all), hint)
+			o.channel, console.SuggestionText(o.channel, all), hint)
 	}
 	if !o.remove && s.Templates[channel.TemplateName(o.module, o.version)] == nil {
 		all := s.VersionsOf(o.module)
 		return console.Fail(console.ExitNotFound, "module %s has no version %s: %s; publish it first", o.module,
-			o.version, console.Suggest(o.version, all))
+			o.version, console.SuggestionText(o.version, all))
 	}
 	return nil
 }
@@ -550,8 +550,8 @@ func (r *Effects) Names() []string {
 	return all
 }
 
-// summary returns a text about the effect that the change has, or would have, on the channel.
-func (r *Effects) summary() string {
+// changeSentence returns a text about the effect that the change has, or would have, on the channel.
+func (r *Effects) changeSentence() string {
 	switch {
 	case r.isUnderWay:
 		return fmt.Sprintf("Channel %s of module %s moves from version %s to %s.", r.Channel, r.Module, r.From,
@@ -580,7 +580,7 @@ func (r *Effects) Show(p *console.Page) {
 	for _, e := range r.Runtimes {
 		counts[e.Effect]++
 	}
-	p.Line("%s", r.summary())
+	p.Line("%s", r.changeSentence())
 	if r.installed > 0 {
 		p.Line("%s Ready with version %s.", console.Count(r.installed, "runtime"), r.Version)
 	}

@@ -43,7 +43,7 @@ func readCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdS
 			s.State = crdMissing
 		case err != nil:
 			s.State, s.Problem = crdUnknown, c.Explain(err, "reading CRD "+want.Name).Error()
-		case !sameVersions(want.Spec.Versions, live.Spec.Versions, isRuntime):
+		case !sameSchemas(want.Spec.Versions, live.Spec.Versions, isRuntime):
 			s.State = crdDiffers
 		}
 		all = append(all, s)
@@ -51,11 +51,11 @@ func readCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdS
 	return all
 }
 
-// sameVersions reports whether a CRD of a cluster has the same fields as the CRD of this version of klm, in the same
-// API versions. A CRD in a runtime contains only the storage version. Which API versions are served and how objects are
+// sameSchemas reports whether a CRD of a cluster has the same fields as the CRD of this version of klm, in the same API
+// versions. A CRD in a runtime contains only the storage version. Which API versions are served and how objects are
 // converted is not compared, because the manager sets these fields.
-func sameVersions(want, live []apiextensionsv1.CustomResourceDefinitionVersion, isRuntime bool) bool {
-	if isRuntime {
+func sameSchemas(want, live []apiextensionsv1.CustomResourceDefinitionVersion, onlyStorageVersion bool) bool {
+	if onlyStorageVersion {
 		want = slices.DeleteFunc(slices.Clone(want),
 			func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return !v.Storage })
 	}

@@ -153,7 +153,7 @@ func (s *Catalog) AssignmentsOf(module string) []v1beta2.ChannelVersion {
 func (s *Catalog) RequireModule(module string, c *Cluster) error {
 	if all := s.Modules(); !slices.Contains(all, module) {
 		return console.Fail(console.ExitNotFound, "module %q does not exist in the catalog of %s: %s", module, c,
-			console.Suggest(module, all))
+			console.SuggestionText(module, all))
 	}
 	return nil
 }

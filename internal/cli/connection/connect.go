@@ -161,7 +161,7 @@ func Open(a *console.App) (*Cluster, error) {
 		current = a.Config.Context
 		if raw.Contexts[current] == nil {
 			return nil, console.Fail(console.ExitCluster, "the kubeconfig has no context %q: %s", current,
-				console.Suggest(current, slices.Collect(maps.Keys(raw.Contexts))))
+				console.SuggestionText(current, slices.Collect(maps.Keys(raw.Contexts))))
 		}
 	}
 	config, err := loader.ClientConfig()

@@ -27,7 +27,7 @@ func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) 
 			c, c.Namespace, name)
 	case apierrors.IsNotFound(err):
 		return nil, console.Fail(console.ExitNotFound, "runtime %q does not exist in namespace %s of %s: %s", name,
-			c.Namespace, c, console.Suggest(name, c.kymaNames(ctx)))
+			c.Namespace, c, console.SuggestionText(name, c.kymaNames(ctx)))
 	}
 	return k, c.Explain(err, "reading Kyma "+name)
 }

@@ -61,7 +61,7 @@ func (c *Cluster) Rollout(ctx context.Context, name string) (*v1beta2.ModuleRoll
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, r)
 	if apierrors.IsNotFound(err) {
 		return nil, console.Fail(console.ExitNotFound, "rollout %q does not exist in namespace %s of %s: %s", name,
-			c.Namespace, c, console.Suggest(name, c.rolloutNames(ctx)))
+			c.Namespace, c, console.SuggestionText(name, c.rolloutNames(ctx)))
 	}
 	return r, c.Explain(err, "reading ModuleRollout "+name)
 }

@@ -39,7 +39,7 @@ func RegisterMaintenancePolicyFlag(f *pflag.FlagSet, name *string) {
 // the policy cannot be determined, the result p is nil, and the result "whyUnknown" contains the reason.
 func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (
 	p *channel.Policy, whyUnknown string, err error) {
-	key, least := channel.PolicyKey, config.NewManager().MinMaintenanceWindowSize
+	key, least := channel.PolicyKey, config.DefaultManager().MinMaintenanceWindowSize
 	d := &appsv1.Deployment{}
 	failed := c.GetJSON(ctx, "/apis/apps/v1/namespaces/"+c.Namespace+"/deployments/"+ManagerDeployment, d)
 	if value, found := ManagerFlag(d, minWindowFlag); found {
@@ -90,7 +90,7 @@ func maintenancePolicyRef(d *appsv1.Deployment) (configMap, key string) {
 	}
 	file, found := ManagerFlag(d, policyFileFlag)
 	if !found {
-		file = config.NewManager().MaintenancePolicyFile
+		file = config.DefaultManager().MaintenancePolicyFile
 	}
 	for _, container := range d.Spec.Template.Spec.Containers {
 		i := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool {

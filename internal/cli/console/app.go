@@ -37,7 +37,7 @@ func (a *App) Group(use, short, long, example string, commands ...*cobra.Command
 		for _, c := range cmd.Commands() {
 			names = append(names, c.Name())
 		}
-		return Fail(ExitUsage, "there is no command %q: %s", args[0], Suggest(args[0], names))
+		return Fail(ExitUsage, "there is no command %q: %s", args[0], SuggestionText(args[0], names))
 	})
 	g.AddCommand(commands...)
 	return g

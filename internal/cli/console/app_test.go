@@ -167,7 +167,7 @@ func TestSuggest(t *testing.T) {
 		"None": {"there are no names", "istio", nil, "none exist"},
 	}
 	for name, c := range cases {
-		if got := Suggest(c.name, c.names); got != c.want {
+		if got := SuggestionText(c.name, c.names); got != c.want {
 			t.Errorf("%s: %s: %q, want %q", name, c.reason, got, c.want)
 		}
 	}

@@ -34,9 +34,9 @@ func closest(name string, names []string) []string {
 	return similar
 }
 
-// Suggest returns the end of an error message about an unknown name: a text with names that are similar to the unknown
-// name. If there are no similar names, the text lists existing names.
-func Suggest(name string, names []string) string {
+// SuggestionText returns the end of an error message about an unknown name: a text with names that are similar to the
+// unknown name. If there are no similar names, the text lists existing names.
+func SuggestionText(name string, names []string) string {
 	const limit = 8
 	if similar := closest(name, names); len(similar) > 0 {
 		return "did you mean " + strings.Join(similar, " or ") + "?"

@@ -115,7 +115,7 @@ func (f *Facts) RequireModule(ctx context.Context, module string) error {
 			f.Kyma.Name, module, module)
 	}
 	return console.Fail(console.ExitNotFound, "%s has no module %q: %s", f.Kyma.Name, module,
-		console.Suggest(module, names))
+		console.SuggestionText(module, names))
 }
 
 // readCatalogAndEvents reads the part of the catalog that the Kyma requests, and the events about the Manifest of the

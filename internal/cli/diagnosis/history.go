@@ -25,7 +25,7 @@ type ModuleChange struct {
 func HistoryOf(k *v1beta2.Kyma, module string) (History, error) {
 	if names := connection.ModuleNames(k); module != "" && !slices.Contains(names, module) {
 		return nil, console.Fail(console.ExitNotFound, "%s has no module %q: %s", k.Name, module,
-			console.Suggest(module, names))
+			console.SuggestionText(module, names))
 	}
 	all := History{}
 	for _, m := range k.Status.Modules {

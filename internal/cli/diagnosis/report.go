@@ -484,7 +484,7 @@ func (f *Facts) lastEvents(limit int) []eventLine {
 // Err returns an error if no manager runs on the control plane. If a manager runs, Err returns an error with the
 // reasons of all blockers, or nil if there is no blocker.
 func (r *Report) Err() error {
-	if err := r.Manager.Err(); err != nil || len(r.Blockers) == 0 {
+	if err := r.Manager.ErrIfNoManager(); err != nil || len(r.Blockers) == 0 {
 		return err
 	}
 	var reasons []string

@@ -154,7 +154,7 @@ func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (st
 	if o.to != "" {
 		if !slices.Contains(all, o.to) {
 			return "", console.Fail(console.ExitNotFound, "version %s of module %s does not exist: %s", o.to, o.module,
-				console.Suggest(o.to, all))
+				console.SuggestionText(o.to, all))
 		}
 		return o.to, nil
 	}
@@ -168,7 +168,7 @@ func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (st
 		}
 	}
 	return "", console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", o.module, wanted,
-		console.Suggest(wanted, s.ChannelsOf(o.module)))
+		console.SuggestionText(wanted, s.ChannelsOf(o.module)))
 }
 
 // requestOf returns the fields that the manager would write into the Manifest for a version, without the sources.

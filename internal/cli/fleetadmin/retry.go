@@ -45,7 +45,7 @@ klm retry --state=Error -l kyma-project.io/region=eu-central-1 --module sample -
 			if err != nil {
 				return err
 			}
-			if err := liveness.Read(cmd.Context(), c).Report(time.Time{}).Err(); err != nil {
+			if err := liveness.Read(cmd.Context(), c).Report(time.Time{}).ErrIfNoManager(); err != nil {
 				return console.Fail(console.ExitNoManager, "nothing was requested: %v", err)
 			}
 			if o.state != "" || o.Selector != "" {

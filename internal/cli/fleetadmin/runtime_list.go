@@ -33,7 +33,7 @@ klm runtime list -o custom-columns=NAME:.name,WHY:.reason --watch`,
 			isAccepted := func(s string) bool { return l.Accepts(console.FilterState, s) }
 			if state := l.Value(console.FilterState); !slices.ContainsFunc(fleetlist.States, isAccepted) {
 				return console.Fail(console.ExitUsage, "--state: %q is not a state: %s", state,
-					console.Suggest(state, fleetlist.States))
+					console.SuggestionText(state, fleetlist.States))
 			}
 			if len(contexts) > 0 {
 				if l.Watch {

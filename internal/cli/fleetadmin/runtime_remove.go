@@ -74,7 +74,7 @@ func (o *removeOptions) plan(ctx context.Context, a *console.App, c *connection.
 	}
 	f.Now = a.Now()
 	var found *removal.Found // counted only if the user sees the numbers before the removal
-	others := handover.OwnerProblem(f.Kyma)
+	others := handover.OtherOwnerMessage(f.Kyma)
 	if !o.Yes && !o.gone && others == "" && len(f.Manifests) > 0 {
 		if found, err = countObjectsToRemove(ctx, a, c, f, name, o.context); err != nil {
 			return p, err

@@ -17,7 +17,7 @@ type listPage struct {
 	version string   // resource version of the list
 }
 
-func (p listPage) following() string { return p.next }
+func (p listPage) continueToken() string { return p.next }
 
 var errNotAList = errors.New("the API server did not return a list in JSON")
 

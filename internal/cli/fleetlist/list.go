@@ -195,7 +195,7 @@ func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selecto
 
 // page is one page of a list.
 type page interface {
-	following() string // the continue token of the next page; "" if this page is the last one
+	continueToken() string // the continue token of the next page; "" if this page is the last one
 }
 
 // readPages calls the function take once for each page of a list, in the order of the pages, until this function fails.
@@ -224,7 +224,7 @@ func readPages[P page](c *connection.Cluster, resource string, read func(next st
 			return c.Explain(a.err, "listing "+resource)
 		}
 		answers = nil
-		if next := a.page.following(); next != "" {
+		if next := a.page.continueToken(); next != "" {
 			answers = request(next)
 		}
 		if err := take(a.page); err != nil {

@@ -181,7 +181,7 @@ type columnDefinition struct {
 	Name string `json:"name"`
 }
 
-func (t *table) following() string { return t.Metadata.Continue }
+func (t *table) continueToken() string { return t.Metadata.Continue }
 
 // The columns of Kymas that are read.
 const (

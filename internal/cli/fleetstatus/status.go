@@ -57,7 +57,7 @@ klm status --watch`,
 			if err := a.Print(r); err != nil {
 				return err
 			}
-			return cmp.Or(r.Manager.Err(), r.err(exitCode))
+			return cmp.Or(r.Manager.ErrIfNoManager(), r.err(exitCode))
 		})
 	fleetlist.RegisterFilters(a, c, &l)
 	connection.RegisterContexts(c, &contexts)
@@ -103,7 +103,7 @@ func printStatusOf(ctx context.Context, a *console.App, contexts []string, l *co
 	}
 	for _, r := range reports {
 		if err == nil && r != nil {
-			err = r.Manager.Err()
+			err = r.Manager.ErrIfNoManager()
 		}
 	}
 	return cmp.Or(err, sum.err(isExitCodeRequested))

@@ -105,7 +105,7 @@ func reasonForTakeover(ctx context.Context, a *console.App, c *connection.Cluste
 	r, err := c.RuntimeCluster(ctx, a, k.Name, kubeContext)
 	if err == nil {
 		if _, err = VerifyOwner(ctx, c, k.Name, k.UID, r, false); err == nil {
-			return OwnerProblem(k), nil // another cluster than before is known only to the manager
+			return OtherOwnerMessage(k), nil // another cluster than before is known only to the manager
 		}
 	}
 	refused, ok := errors.AsType[*ownership.Refusal](err)
@@ -118,8 +118,8 @@ func reasonForTakeover(ctx context.Context, a *console.App, c *connection.Cluste
 	return refused.Problem, nil
 }
 
-// OwnerProblem returns the message in the status about another owner of the cluster, or "".
-func OwnerProblem(k *v1beta2.Kyma) string {
+// OtherOwnerMessage returns the message in the status about another owner of the cluster, or "".
+func OtherOwnerMessage(k *v1beta2.Kyma) string {
 	for _, condition := range k.Status.Conditions {
 		if condition.Status != metav1.ConditionTrue && isOtherOwnerReason(condition.Reason) {
 			return condition.Message

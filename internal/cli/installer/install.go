@@ -508,7 +508,7 @@ func (in *installer) apply(ctx context.Context, report func(string)) error {
 				return in.explainApply(e)
 			}
 		}
-		if result.Done() {
+		if result.AllApplied() {
 			return nil
 		}
 		var waits []string

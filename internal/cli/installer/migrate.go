@@ -158,7 +158,7 @@ func parseFlags(c *corev1.Container) []migratedFlag {
 //	5  any other flag                                 kept
 func checkMigration(c *corev1.Container) *migrationReport {
 	r := &migrationReport{}
-	m, known := config.NewManager(), pflag.NewFlagSet("lifecycle-manager", pflag.ContinueOnError)
+	m, known := config.DefaultManager(), pflag.NewFlagSet("lifecycle-manager", pflag.ContinueOnError)
 	m.Register(known)
 	known.SetOutput(io.Discard)
 	for _, f := range parseFlags(c) {

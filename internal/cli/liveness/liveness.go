@@ -189,7 +189,7 @@ func (o *Observation) reportLeader(r *Report) (leaseEnd time.Time) {
 		return time.Time{}
 	}
 	l := &o.leases[i]
-	r.LastRenewal = renewedAt(l)
+	r.LastRenewal = renewedOrCreatedAt(l)
 	if r.Leader = podOf(holderOf(l)); r.Leader == "" {
 		return r.LastRenewal // the leader has released its Lease
 	}
@@ -213,8 +213,8 @@ func (o *Observation) reportReplicas(r *Report) (lastLeaseEnd time.Time, hasVali
 		if l.Labels[v1beta2.LabelLease] != v1beta2.LeaseOfReplica {
 			continue
 		}
-		if r.LastRenewal.Before(renewedAt(l)) {
-			r.LastRenewal = renewedAt(l)
+		if r.LastRenewal.Before(renewedOrCreatedAt(l)) {
+			r.LastRenewal = renewedOrCreatedAt(l)
 		}
 		if lastLeaseEnd.Before(endOf(l)) {
 			lastLeaseEnd = endOf(l)
@@ -223,7 +223,7 @@ func (o *Observation) reportReplicas(r *Report) (lastLeaseEnd time.Time, hasVali
 			hasValidLease = true
 			inUse += held[holderOf(l)]
 			r.Replicas = append(r.Replicas, Replica{podOf(holderOf(l)), l.Labels[v1beta2.LabelVersion],
-				held[holderOf(l)], renewedAt(l)})
+				held[holderOf(l)], renewedOrCreatedAt(l)})
 		}
 	}
 	slices.SortFunc(r.Replicas, func(a, b Replica) int { return cmp.Compare(a.Name, b.Name) })
@@ -246,7 +246,7 @@ func podOf(identity string) string {
 	return name
 }
 
-func renewedAt(l *coordinationv1.Lease) time.Time {
+func renewedOrCreatedAt(l *coordinationv1.Lease) time.Time {
 	if l.Spec.RenewTime == nil {
 		return l.CreationTimestamp.Time
 	}
@@ -259,7 +259,7 @@ func endOf(l *coordinationv1.Lease) time.Time {
 	if l.Spec.LeaseDurationSeconds != nil {
 		seconds = *l.Spec.LeaseDurationSeconds
 	}
-	return renewedAt(l).Add(time.Duration(seconds) * time.Second)
+	return renewedOrCreatedAt(l).Add(time.Duration(seconds) * time.Second)
 }
 
 func (r *Report) ageOf(t time.Time) string { return duration.HumanDuration(max(r.now.Sub(t), 0)) }
@@ -274,9 +274,9 @@ func (r *Report) StalenessText() string {
 	return "as of " + r.ageOf(r.LastRenewal) + " ago"
 }
 
-// Err returns an error with the exit code ExitNoManager if no manager works. Commands that print a report return this
-// error after the report.
-func (r *Report) Err() error {
+// ErrIfNoManager returns an error with the exit code ExitNoManager if no manager works. Commands that print a report
+// return this error after the report.
+func (r *Report) ErrIfNoManager() error {
 	if r == nil || r.State != NotWorking {
 		return nil
 	}

@@ -178,8 +178,8 @@ func TestReport(t *testing.T) {
 			if c.state == liveness.NotWorking {
 				want = console.ExitNoManager
 			}
-			if got := console.ExitCode(r.Err()); got != want {
-				t.Errorf("%s: exit code %d, want %d: %v", c.reason, got, want, r.Err())
+			if got := console.ExitCode(r.ErrIfNoManager()); got != want {
+				t.Errorf("%s: exit code %d, want %d: %v", c.reason, got, want, r.ErrIfNoManager())
 			}
 		})
 	}

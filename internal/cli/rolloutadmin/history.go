@@ -102,7 +102,7 @@ func movesOf(r *v1beta2.ModuleReleaseMeta, channel string) (moveList, error) {
 	slices.Sort(channels)
 	if channels = slices.Compact(channels); channel != "" && !slices.Contains(channels, channel) {
 		return nil, console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", r.Name, channel,
-			console.Suggest(channel, channels))
+			console.SuggestionText(channel, channels))
 	}
 	slices.SortStableFunc(all, func(a, b moveRow) int {
 		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Channel, b.Channel), cmp.Compare(b.Revision, a.Revision))

@@ -229,7 +229,7 @@ func promotionOrderCommand(a *console.App, use, short, long, example string,
 		if r.ChannelStatus(args[1]) == nil {
 			return console.Fail(console.ExitNotFound, "module %s has no channel %q that the manager knows: %s", args[0],
 				args[1],
-				console.Suggest(args[1], s.ChannelsOf(args[0])))
+				console.SuggestionText(args[1], s.ChannelsOf(args[0])))
 		}
 		o, effect, err := order(r, args[1])
 		if err != nil {

@@ -48,7 +48,7 @@ func disableModule(ctx context.Context, a *console.App, module string, deleteRes
 	}
 	if k.Module(module) == nil && k.ModuleStatus(module) == nil {
 		return console.Fail(console.ExitNotFound, "module %q is not enabled: %s", module,
-			console.Suggest(module, connection.ModuleNames(k)))
+			console.SuggestionText(module, connection.ModuleNames(k)))
 	}
 	if !flags.Yes || flags.DryRun {
 		if err := showRemoval(ctx, a, c, k, module, deleteResources); err != nil {

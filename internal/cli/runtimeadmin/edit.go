@@ -182,12 +182,12 @@ func resolveVersion(c *connection.Cluster, s *connection.Catalog, w *edit, modul
 	case v1beta2.ReasonChannelNotFound:
 		requested := f.Request(w.kyma, m, version).Channel
 		return "", console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", module, requested,
-			console.Suggest(requested, s.ChannelsOf(module)))
+			console.SuggestionText(requested, s.ChannelsOf(module)))
 	case v1beta2.ReasonVersionNotFound:
 		all := s.VersionsOf(module)
 		return "", console.Fail(console.ExitNotFound,
 			"the catalog of this runtime has no version %s of module %s: %s; --force requests it nevertheless",
-			m.Version, module, console.Suggest(m.Version, all))
+			m.Version, module, console.SuggestionText(m.Version, all))
 	}
 	hint := ""
 	if code := d.Blocker.Code; code == v1beta2.ReasonDowngradeRefused || code == v1beta2.ReasonRestoredOlder {

@@ -67,5 +67,6 @@ func (w *edit) existingEntry(module string) (map[string]any, error) {
 	for _, m := range w.kyma.Spec.Modules {
 		all = append(all, m.Name)
 	}
-	return nil, console.Fail(console.ExitNotFound, "module %q is not enabled: %s", module, console.Suggest(module, all))
+	return nil, console.Fail(console.ExitNotFound, "module %q is not enabled: %s", module,
+		console.SuggestionText(module, all))
 }

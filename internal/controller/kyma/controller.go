@@ -412,7 +412,7 @@ func (n *run) addFinalizerAndLabel(ctx context.Context) error {
 	record, takenFrom := "", ""
 	if n.InCluster {
 		var err error
-		if record, takenFrom, err = n.inClusterOwnerRecord(); err != nil {
+		if record, takenFrom, err = n.decideInClusterOwnerRecord(); err != nil {
 			return reconcile.TerminalError(err)
 		}
 	}
@@ -438,7 +438,7 @@ func (n *run) addFinalizerAndLabel(ctx context.Context) error {
 // retried: the pool notifies the subscriber when a retry may succeed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe(false)
-	rt, err := n.Runtimes.GetForVerification(ctx, n.kyma.Name)
+	rt, err := n.Runtimes.GetBeforeOwnerVerified(ctx, n.kyma.Name)
 	if err != nil {
 		if loop.Reason(err) != "" {
 			return reconcile.TerminalError(err)

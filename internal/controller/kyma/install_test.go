@@ -55,7 +55,7 @@ func TestFinalizersOfOthersStay(t *testing.T) {
 				Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}},
 			do: func(ctx context.Context, n *run, read client.Object) error {
 				n.Client = staleList{n.Client, read.(*v1beta2.ModuleReleaseMeta)}
-				_, err := n.removeMandatoryFinalizers(ctx)
+				_, err := n.releaseDeletedMandatoryModules(ctx)
 				return err
 			},
 		},

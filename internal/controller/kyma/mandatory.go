@@ -12,11 +12,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// removeMandatoryFinalizers removes a finalizer of the Kyma project's lifecycle-manager from ModuleReleaseMetas of
+// releaseDeletedMandatoryModules removes a finalizer of the Kyma project's lifecycle-manager from ModuleReleaseMetas of
 // mandatory modules. Lifecycle Manager itself never adds this finalizer. The finalizer is removed when the
-// ModuleReleaseMeta is being deleted and no runtime has the module any more. removeMandatoryFinalizers returns true if
-// a runtime still has the module of a ModuleReleaseMeta that is being deleted and has the finalizer.
-func (r *Reconciler) removeMandatoryFinalizers(ctx context.Context) (hasRemaining bool, err error) {
+// ModuleReleaseMeta is being deleted and no runtime has the module any more. releaseDeletedMandatoryModules returns
+// true if a runtime still has the module of a ModuleReleaseMeta that is being deleted and has the finalizer.
+func (r *Reconciler) releaseDeletedMandatoryModules(ctx context.Context) (stillInstalled bool, err error) {
 	var releases v1beta2.ModuleReleaseMetaList
 	in := client.InNamespace(r.Namespace)
 	if err := r.Client.List(ctx, &releases, in,
@@ -36,7 +36,7 @@ func (r *Reconciler) removeMandatoryFinalizers(ctx context.Context) (hasRemainin
 			return false, fmt.Errorf("listing the Manifests of mandatory module %s: %w", release.Name, err)
 		}
 		if len(left.Items) > 0 {
-			hasRemaining = true
+			stillInstalled = true
 			continue
 		}
 		if err := loop.RemoveFinalizers(ctx, r.Client, release,
@@ -44,5 +44,5 @@ func (r *Reconciler) removeMandatoryFinalizers(ctx context.Context) (hasRemainin
 			return true, err
 		}
 	}
-	return hasRemaining, nil
+	return stillInstalled, nil
 }

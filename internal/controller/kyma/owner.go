@@ -65,11 +65,11 @@ func (n *run) verifyRuntimeOwner(ctx context.Context, remote *v1beta2.Kyma) (err
 	return n.refuse(err)
 }
 
-// inClusterOwnerRecord returns, for in-cluster mode, the record that names this control plane as the owner of its own
-// cluster. The record is on the reconciled Kyma itself, and another control plane that registers the cluster finds it
-// there. If the Kyma already has a record of another control plane, inClusterOwnerRecord returns an *ownership.Refusal.
-// If the Kyma takes the cluster over, the second result, takenFrom, describes the former owner.
-func (n *run) inClusterOwnerRecord() (record, takenFrom string, err error) {
+// decideInClusterOwnerRecord returns, for in-cluster mode, the record that names this control plane as the owner of its
+// own cluster. The record is on the reconciled Kyma itself, and another control plane that registers the cluster finds
+// it there. If the Kyma already has a record of another control plane, decideInClusterOwnerRecord returns an
+// *ownership.Refusal. If the Kyma takes the cluster over, the second result, takenFrom, describes the former owner.
+func (n *run) decideInClusterOwnerRecord() (record, takenFrom string, err error) {
 	claim := ownership.Claim{
 		Me: ownership.Owner{ControlPlane: n.ControlPlaneID, Kyma: n.kyma.Namespace + "/" + n.kyma.Name,
 			UID: n.kyma.UID, Cluster: n.ControlPlaneID},
@@ -125,7 +125,7 @@ func (r *Reconciler) verifyOwnerOnDemand(ctx context.Context, key types.Namespac
 	}
 	kyma = kyma.DeepCopy()
 	delete(kyma.Annotations, v1beta2.AnnotationTakeRuntime) // no record would be written
-	rt, err := r.Runtimes.GetForVerification(ctx, key.Name)
+	rt, err := r.Runtimes.GetBeforeOwnerVerified(ctx, key.Name)
 	if loop.Reason(err) != "" {
 		return nil // the other controllers have the same error
 	}
@@ -160,7 +160,7 @@ func (n *run) decideDeletableResources(ctx context.Context) (all []v1beta2.Resou
 	if n.editRecord(func(m *record) { all = m.deletable }); all != nil {
 		return all, nil
 	}
-	in, err := ownership.FindOwnAndOtherKyma(ctx, n.runtime.Cluster)
+	in, err := ownership.FindKymasInCluster(ctx, n.runtime.Cluster)
 	if err != nil {
 		return nil, n.waitOrGiveUp(ctx, err)
 	}

@@ -303,7 +303,7 @@ func (r *Reconciler) followCatalog(ctx context.Context) error {
 		if err := r.enqueueOutdated(ctx); err != nil {
 			log.FromContext(ctx).Error(err, "cannot roll out the catalog")
 		}
-		waits, err := r.removeMandatoryFinalizers(ctx)
+		waits, err := r.releaseDeletedMandatoryModules(ctx)
 		if err != nil {
 			log.FromContext(ctx).Error(err, "cannot remove the finalizer of a mandatory module")
 		}

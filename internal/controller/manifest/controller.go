@@ -278,7 +278,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 			loop.Step{Name: "resource", Do: n.deleteModuleCR},
 			loop.Step{Name: "plan", Do: n.planOperatorRepair, Save: true},
 			loop.Step{Name: "operator", Do: n.applyOperatorRepair},
-			loop.Step{Name: "teardown", Do: n.teardown},
+			loop.Step{Name: "teardown", Do: n.deleteInventory},
 			loop.Step{Name: "release", Do: n.removeFinalizers})
 	}
 	if reason, message := condition.Suspension(m); reason != "" {

@@ -172,8 +172,8 @@ func (n *run) logOperatorFailure(ctx context.Context, err error) {
 		"error", err.Error())
 }
 
-// teardown deletes all objects of the inventory in order, and waits until they no longer exist.
-func (n *run) teardown(ctx context.Context) error {
+// deleteInventory deletes all objects of the inventory in order, and waits until they no longer exist.
+func (n *run) deleteInventory(ctx context.Context) error {
 	left, err := n.deleteObjects(ctx, n.refs)
 	if err != nil {
 		return err

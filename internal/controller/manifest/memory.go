@@ -216,7 +216,7 @@ func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Re
 		ref := refOf(e.Interest, o.Namespace, o.Name)
 		listed[ref] = true
 		if last, known := m.changes.objects[ref]; known &&
-			(last.deleted || isOlder(o.ResourceVersion, last.resourceVersion)) {
+			(last.deleted || isOlderResourceVersion(o.ResourceVersion, last.resourceVersion)) {
 			continue // a newer event of this object was received before the list
 		}
 		concerned = m.addObjectLocked(e, o, owner, resource) || concerned
@@ -238,9 +238,9 @@ func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Re
 	return concerned
 }
 
-// isOlder reports whether version is older than the other resource version. isOlder returns false if one of the two
-// versions is not a number.
-func isOlder(version, than string) bool {
+// isOlderResourceVersion reports whether version is older than the other resource version. isOlderResourceVersion
+// returns false if one of the two versions is not a number.
+func isOlderResourceVersion(version, than string) bool {
 	a, errA := strconv.ParseUint(version, 10, 64)
 	b, errB := strconv.ParseUint(than, 10, 64)
 	return errA == nil && errB == nil && a < b

@@ -244,7 +244,7 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 		return loop.Done()
 	}
 	if n.Grace == 0 {
-		return n.reportWaiting(ctx)
+		return n.warnOfWaitingDeletions(ctx)
 	}
 	begun, err := n.findGracePeriodStart(ctx)
 	if err != nil {

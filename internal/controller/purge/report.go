@@ -51,9 +51,10 @@ func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref)
 // reported.
 const waitingPeriod = 5 * time.Minute
 
-// reportWaiting is called for runtimes that are never purged. reportWaiting records an event that states why the
-// modules of the Kyma are not deleted yet. reportWaiting reads only the cache, and records the same text only once.
-func (n *run) reportWaiting(ctx context.Context) error {
+// warnOfWaitingDeletions is called for runtimes that are never purged. warnOfWaitingDeletions records an event that
+// states why the modules of the Kyma are not deleted yet. warnOfWaitingDeletions reads only the cache, and records the
+// same text only once.
+func (n *run) warnOfWaitingDeletions(ctx context.Context) error {
 	begun, err := n.findGracePeriodStart(ctx)
 	if err != nil {
 		return err

@@ -227,7 +227,7 @@ func (n *tombstoneRun) connectOrDeleteTombstone(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
 	})
-	rt, err := n.Runtimes.GetForVerification(ctx, n.kyma.Name)
+	rt, err := n.Runtimes.GetBeforeOwnerVerified(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {
 			return n.deleteTombstone(ctx, metrics.TombstoneClusterDeleted, "its access Secret was removed")
@@ -307,7 +307,7 @@ func (n *tombstoneRun) deleteManagerObjects(ctx context.Context) error {
 		return nil
 	}
 	resources := n.tombstone.Runtime
-	in, err := ownership.FindOwnAndOtherKyma(ctx, n.runtime.Cluster)
+	in, err := ownership.FindKymasInCluster(ctx, n.runtime.Cluster)
 	if err != nil {
 		return err
 	}

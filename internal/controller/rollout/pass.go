@@ -191,7 +191,7 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 	unrecorded := rollout.Unrecorded(p.release, of, p.rollouts)
 	if was.Version == target && was.Target == target && was.Rollout == "" && unrecorded == nil &&
 		(was.TakenBack == "" || was.TakenBack == inSpec) { // no version has changed: the usual case
-		phase, why := settledPhase(was)
+		phase, why := completedOrTakenBack(was)
 		return *was, phase, why, nil
 	}
 	if wait := p.settleTimeLeft(of, was, target); wait > 0 {
@@ -252,7 +252,7 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 		if s.Version != target {
 			return s, v1beta2.RolloutEndedAborted, "the rollout was aborted", nil
 		}
-		phase, why = settledPhase(&s)
+		phase, why = completedOrTakenBack(&s)
 		return s, phase, why, nil
 	}
 	if active = p.rollout(s.Rollout); active == nil {
@@ -285,8 +285,8 @@ func (p *pass) moverOf(ctx context.Context, of string) (string, error) {
 	return promotion.Mover(live, of), nil
 }
 
-// settledPhase returns the phase of a channel that does not move, and the message for users.
-func settledPhase(s *v1beta2.ChannelStatus) (v1beta2.RolloutPhase, string) {
+// completedOrTakenBack returns the phase of a channel that does not move, and the message for users.
+func completedOrTakenBack(s *v1beta2.ChannelStatus) (v1beta2.RolloutPhase, string) {
 	if s.TakenBack != "" {
 		return v1beta2.RolloutTakenBack, fmt.Sprintf("version %s was halted and taken back: move the channel to "+
 			"another version",

@@ -84,11 +84,11 @@ func measureMemory() memoryUse {
 
 // gcPercent returns the growth of the heap, in percent of live objects and stacks, that the target allows. Live
 // objects, their growth, and all memory outside of the heap together have to fit into the target.
-func gcPercent(target int64, m memoryUse) int {
+func gcPercent(targetBytes int64, m memoryUse) int {
 	grows := m.live + m.stacks
 	if grows <= 0 {
 		return maxPercent
 	}
-	room := target - m.live - max(m.all-m.heap, 0)
+	room := targetBytes - m.live - max(m.all-m.heap, 0)
 	return int(min(max(room*100/grows, minPercent), maxPercent))
 }

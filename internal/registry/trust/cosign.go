@@ -60,7 +60,7 @@ func (f *Verification) FindImageSigner(ctx context.Context, of *ocm.ImageManifes
 			f.Note("there are more than %d signatures", MaxSignatures)
 			return nil, nil
 		}
-		k, err := f.findReferrerSigner(ctx, d, of)
+		k, err := f.verifyReferrer(ctx, d, of)
 		if k != nil || err != nil && !ocm.IsAbsentOrUnusable(err) {
 			return k, err
 		}
@@ -97,13 +97,14 @@ func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.
 // empty config.
 var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
 
-// findReferrerSigner checks whether one referrer is a valid signature of the manifest.
-func (f *Verification) findReferrerSigner(ctx context.Context, d v1.Descriptor, of *ocm.ImageManifest) (*key, error) {
-	found, err := f.reader.Manifest(ctx, d.Digest.String())
+// verifyReferrer checks whether one referrer is a valid signature of the manifest.
+func (f *Verification) verifyReferrer(ctx context.Context, referrer v1.Descriptor, signed *ocm.ImageManifest) (
+	*key, error) {
+	found, err := f.reader.Manifest(ctx, referrer.Digest.String())
 	if err != nil {
 		return nil, err
 	}
-	if k, err := f.findSimpleSigner(ctx, found, of); k != nil || err != nil {
+	if k, err := f.findSimpleSigner(ctx, found, signed); k != nil || err != nil {
 		return k, err
 	}
 	for _, layer := range found.Layers {
@@ -115,7 +116,7 @@ func (f *Verification) findReferrerSigner(ctx context.Context, d v1.Descriptor, 
 			return nil, err
 		}
 		f.seen++
-		k, err := verifyBundle(data, of, f.rule.keys)
+		k, err := verifyBundle(data, signed, f.rule.keys)
 		if err == nil {
 			return k, nil
 		}

@@ -1,7 +1,7 @@
 // Package trust verifies the signatures of modules by a trust policy, and signs modules.
 //
 //	policy, err := trust.Load("/etc/trust/policy.yaml", nil)
-//	rule := policy.Current().RuleFor(trust.SubjectOf(repository)) // mode and keys for this repository
+//	rule := policy.Current().RuleForRepository(trust.SubjectOf(repository)) // mode and keys for this repository
 //	v := trust.NewVerification(reader, rule)
 //	key, err := v.FindImageSigner(ctx, manifest)                  // cosign signature; nil means no valid signature
 //	key = v.FindDescriptorSigner(descriptor)                      // OCM signature in the component descriptor

@@ -376,8 +376,9 @@ func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	return all, nil
 }
 
-// RuleFor returns the rule with the longest prefix that is equal to the subject or to a parent path of the subject.
-func (p *Rules) RuleFor(subject string) Rule {
+// RuleForRepository returns the rule with the longest prefix that is equal to the subject or to a parent path of the
+// subject.
+func (p *Rules) RuleForRepository(subject string) Rule {
 	for _, r := range p.List {
 		if below, ok := strings.CutPrefix(subject, r.Prefix); ok && (r.Prefix == "" || below == "" || below[0] == '/') {
 			return r

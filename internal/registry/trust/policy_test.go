@@ -159,12 +159,12 @@ rules:
 		"r.io//kyma/prod/a": Enforce, "oci://r.io/kyma/prod/a": Enforce,
 		"index.docker.io/org/a": Enforce, "registry-1.docker.io/org/a": Enforce,
 	} {
-		if got := p.RuleFor(SubjectOf(subject)).Mode; got != want {
+		if got := p.RuleForRepository(SubjectOf(subject)).Mode; got != want {
 			t.Errorf("%s: got %s, want %s", subject, got, want)
 		}
 	}
 	var none *Policy
-	if got := none.Current().RuleFor("r.io").Mode; got != Off {
+	if got := none.Current().RuleForRepository("r.io").Mode; got != Off {
 		t.Errorf("without a policy: %s", got)
 	}
 }
@@ -197,7 +197,7 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := tr.Version()
-	mode := func() Mode { return tr.Current().RuleFor("r.io/a").Mode }
+	mode := func() Mode { return tr.Current().RuleForRepository("r.io/a").Mode }
 	step := func(name string, want Mode, wantErr bool, tellings int) {
 		t.Helper()
 		c.forward(policyPeriod)
@@ -250,7 +250,7 @@ func FuzzPolicy(f *testing.F) {
 			}
 			return
 		}
-		r := p.Current().RuleFor(SubjectOf(subject))
+		r := p.Current().RuleForRepository(SubjectOf(subject))
 		if r.Mode != Enforce && r.Mode != Warn && r.Mode != Off || r.Mode != Off && len(r.keys) == 0 {
 			t.Fatalf("%q: rule %+v", subject, r)
 		}

@@ -310,7 +310,7 @@ func (f *forecast) addLate(c *candidate, isBeginKnown bool) {
 func (f *forecast) nextStageBegin(stage int, begin time.Time) time.Time {
 	spec, status := &f.Rollout.Spec.Stages[stage].RolloutStage, f.Rollout.Status.Stage
 	isCurrent := stage == int(status.Index)
-	end, isProven := f.quorum(stage, begin)
+	end, isProven := f.quorumTime(stage, begin)
 	switch {
 	case isCurrent && !status.SoakUntil.IsZero():
 		end = later(f.now, status.SoakUntil.Time)
@@ -335,10 +335,10 @@ func (f *forecast) nextStageBegin(stage int, begin time.Time) time.Time {
 	return end
 }
 
-// quorum returns the expected time at which a stage has its quorum. At this time, enough runtimes of the stage are
+// quorumTime returns the expected time at which a stage has its quorum. At this time, enough runtimes of the stage are
 // proven, among those that have been able to begin their updates. If no runtime of the stage can begin its update
 // before a deadline, the stage passes at the deadline, and the result isProven is false.
-func (f *forecast) quorum(stage int, begin time.Time) (at time.Time, isProven bool) {
+func (f *forecast) quorumTime(stage int, begin time.Time) (at time.Time, isProven bool) {
 	opened, proven := f.opened[stage], f.proven[stage]
 	if f.Stages[stage].Runtimes == 0 {
 		return begin, false

@@ -320,7 +320,7 @@ func (c *Cache) AnnounceShard(n int) {
 		}
 	}
 	c.mu.Unlock()
-	c.replay(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
+	c.notifyOfShard(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
 }
 
 // Close removes the cache of a shard, so that reads no longer find the objects of the shard. After the removal of the
@@ -339,7 +339,7 @@ func (c *Cache) Close(n int) {
 		left[kind] = kind.objects(p.run, p)
 	}
 	if p.announced {
-		c.replay(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnDelete(o) })
+		c.notifyOfShard(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnDelete(o) })
 	}
 	p.stop()
 	<-p.ended // no event may follow the deletions
@@ -366,9 +366,10 @@ func (c *Cache) handlers(kind *informer) []toolscache.ResourceEventHandler {
 	return all
 }
 
-// replay finds the objects of the replayed kinds that belong to a Kyma of the shard. For each of these objects, replay
-// calls the function notify with every handler of the kind.
-func (c *Cache) replay(ctx context.Context, n int, notify func(toolscache.ResourceEventHandler, runtime.Object)) {
+// notifyOfShard finds the objects of the replayed kinds that belong to a Kyma of the shard. For each of these objects,
+// notifyOfShard calls the function notify with every handler of the kind.
+func (c *Cache) notifyOfShard(ctx context.Context, n int, notify func(toolscache.ResourceEventHandler,
+	runtime.Object)) {
 	for _, kind := range c.replayed {
 		all := c.handlers(kind)
 		if len(all) == 0 {

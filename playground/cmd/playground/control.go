@@ -112,15 +112,15 @@ func controlCommands() []*cobra.Command {
 }
 
 // requestAction requests an action on a cluster from a running playground.
-func requestAction(ctx context.Context, dir, verb, name string, delay time.Duration) error {
+func requestAction(ctx context.Context, dir, verb, cluster string, latency time.Duration) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
 		_ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, controlSocket))
 	}}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
-		"http://playground/"+verb+"/"+name+"?by="+delay.String(), http.NoBody)
+		"http://playground/"+verb+"/"+cluster+"?by="+latency.String(), http.NoBody)
 	if err != nil {
-		return fmt.Errorf("asking to %s %s: %w", verb, name, err)
+		return fmt.Errorf("asking to %s %s: %w", verb, cluster, err)
 	}
 	answer, err := client.Do(request)
 	if err != nil {

@@ -70,7 +70,7 @@ func catalogView(r *request) content {
 func catalogModuleView(r *request) content {
 	name, s := r.PathValue("module"), r.fleet.Catalog
 	if all := s.Modules(); !slices.Contains(all, name) {
-		return problemPage(http.StatusNotFound, "There is no module "+name, console.Suggest(name, all), "",
+		return problemPage(http.StatusNotFound, "There is no module "+name, console.SuggestionText(name, all), "",
 			link{"Show the catalog", "/catalog"})
 	}
 	release := s.Releases[name]

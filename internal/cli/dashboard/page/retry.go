@@ -37,7 +37,7 @@ func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
 		return
 	}
 	if m := r.Fleet.Manager; m != nil {
-		if err := m.Report(time.Time{}).Err(); err != nil {
+		if err := m.Report(time.Time{}).ErrIfNoManager(); err != nil {
 			s.done(w, r, "", err, back)
 			return
 		}

@@ -164,7 +164,7 @@ func rolloutView(r *request) content {
 		for _, o := range r.rollouts() {
 			names = append(names, o.Name)
 		}
-		return problemPage(http.StatusNotFound, "There is no rollout "+name, console.Suggest(name, names), "",
+		return problemPage(http.StatusNotFound, "There is no rollout "+name, console.SuggestionText(name, names), "",
 			link{"Show all rollouts", "/rollouts"})
 	}
 	s, program := &o.Status, r.server.program

@@ -81,7 +81,7 @@ func (r *request) noRuntime(name string) content {
 		names = append(names, m.Metadata.Name)
 	}
 	return problemPage(http.StatusNotFound, "There is no runtime "+name,
-		"The control plane has no Kyma "+name+": "+console.Suggest(name, names), "", link{"Show the fleet", "/"})
+		"The control plane has no Kyma "+name+": "+console.SuggestionText(name, names), "", link{"Show the fleet", "/"})
 }
 
 // runtimeView shows the same information as klm why and klm history.
@@ -144,7 +144,8 @@ func runtimeView(r *request) content {
 func (r *request) eventTable(report *diagnosis.Report, readAt time.Time) table {
 	t := table{Caption: "Last events", Columns: []column{{Title: "When"}, {Title: "Reason"}, {Title: "Object"},
 		{Title: "Message"}}, Empty: "No events are kept."}
-	t.Note = "The events of " + formatUTC(readAt) + ". They are read again after a change of the runtime, and each minute."
+	t.Note = "The events of " + formatUTC(readAt) +
+		". They are read again after a change of the runtime, and each minute."
 	for _, e := range report.Events {
 		t.Rows = append(t.Rows, []cell{{Text: r.age(e.Last) + " ago", Hint: formatUTC(e.Last)}, {Text: e.Reason},
 			{Text: e.Object}, {Text: e.Message, Wide: true}})

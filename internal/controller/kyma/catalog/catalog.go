@@ -156,7 +156,7 @@ func (c *Copies) Sync(ctx context.Context, t Target) error {
 	if err != nil {
 		return err
 	}
-	suspects, all := c.takeSuspects(t, key)
+	suspects, all := c.takeSuspectsAndSetKey(t, key)
 	var outdated []objectKey // known without a list
 	if !all && t.Digest != want.digest {
 		outdated, all = c.findOutdated(t, want)
@@ -205,12 +205,12 @@ func (c *Copies) editRecord(t Target, f func(*record)) {
 	f(r)
 }
 
-// takeSuspects returns the suspects that were recorded since the last call: objects that may differ from the catalog
-// copy. compareAll is true if every object of the catalog copy has to be compared.
-func (c *Copies) takeSuspects(t Target, newKey contentsKey) (suspects map[objectKey]bool, compareAll bool) {
+// takeSuspectsAndSetKey returns the suspects that were recorded since the last call: objects that may differ from the
+// catalog copy. compareAll is true if every object of the catalog copy has to be compared.
+func (c *Copies) takeSuspectsAndSetKey(t Target, key contentsKey) (suspects map[objectKey]bool, compareAll bool) {
 	c.editRecord(t, func(r *record) {
 		suspects, compareAll = r.suspects, r.compareAll
-		r.suspects, r.compareAll, r.key = nil, false, newKey
+		r.suspects, r.compareAll, r.key = nil, false, key
 	})
 	if suspects == nil {
 		suspects = map[objectKey]bool{}
@@ -218,7 +218,7 @@ func (c *Copies) takeSuspects(t Target, newKey contentsKey) (suspects map[object
 	return suspects, compareAll
 }
 
-// restoreSuspects records the results of takeSuspects again, because the suspects could not be corrected.
+// restoreSuspects records the results of takeSuspectsAndSetKey again, because the suspects could not be corrected.
 func (c *Copies) restoreSuspects(t Target, suspects map[objectKey]bool, compareAll bool) {
 	c.editRecord(t, func(r *record) {
 		r.digest, r.has, r.compareAll = "", nil, r.compareAll || compareAll

@@ -151,7 +151,7 @@ func (v *contents) isSatisfiedBy(key objectKey, o *metav1.PartialObjectMetadata,
 		return deleted || !ours
 	}
 	return !deleted && ours && o.Labels[v1beta2.LabelCatalogHash] == hash &&
-		!isWrittenByOthers(o.ManagedFields, v1beta2.FieldOwnerCatalog)
+		!isOverwrittenByOthers(o.ManagedFields, v1beta2.FieldOwnerCatalog)
 }
 
 // isCRDWrong reports whether an event shows that one of our CRDs does not exist, or that others have changed one of our
@@ -165,11 +165,11 @@ func (c *Copies) isCRDWrong(e runtimes.Event) bool {
 	}
 	if !e.Listed {
 		return e.Object != nil && ours[e.Object.Name] &&
-			(e.Deleted || isWrittenByOthers(e.Object.ManagedFields, v1beta2.FieldOwner))
+			(e.Deleted || isOverwrittenByOthers(e.Object.ManagedFields, v1beta2.FieldOwner))
 	}
 	for i := range e.Objects {
 		o := &e.Objects[i]
-		if ours[o.Name] && isWrittenByOthers(o.ManagedFields, v1beta2.FieldOwner) {
+		if ours[o.Name] && isOverwrittenByOthers(o.ManagedFields, v1beta2.FieldOwner) {
 			return true
 		}
 		delete(ours, o.Name)
@@ -187,10 +187,10 @@ func isManagedBy(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	return false
 }
 
-// isWrittenByOthers reports whether another field manager may have written an object later than the given field manager
-// has. Writes of the status are ignored. The times have a precision of one second, so the order of two writes within
-// the same second is not known.
-func isWrittenByOthers(fields []metav1.ManagedFieldsEntry, manager string) bool {
+// isOverwrittenByOthers reports whether another field manager may have written an object later than the given field
+// manager has. Writes of the status are ignored. The times have a precision of one second, so the order of two writes
+// within the same second is not known.
+func isOverwrittenByOthers(fields []metav1.ManagedFieldsEntry, manager string) bool {
 	var ours, others metav1.Time
 	for _, f := range fields {
 		switch {
