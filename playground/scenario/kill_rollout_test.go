@@ -155,7 +155,8 @@ func (k *writeKiller) observe(r *http.Request, body []byte, forward func() int) 
 		return true
 	}
 	if of[1] == "manifests" && of[3] == "" && bytes.Contains(body, []byte(v1beta2.AnnotationRequestedVersion)) {
-		k.checkAdmission(r.Context(), of[2])
+		// Not with the context of the request: it ends if the manager is killed after another write meanwhile.
+		k.checkAdmission(k.ctx, of[2])
 	}
 	code := forward()
 	k.mu.Lock()
