@@ -278,7 +278,7 @@ func (c *Cluster) Apply(ctx context.Context, set Set, progress *Progress) (Resul
 		unserved: map[Ref]string{},
 		query:    "fieldManager=" + url.QueryEscape(set.fieldManager())}
 	for _, f := range failed {
-		a.markUnavailable(f.Ref)
+		a.markFailedOrWaiting(f.Ref)
 	}
 
 	var todo [phaseCount][]item
@@ -329,7 +329,7 @@ func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) err
 		return nil
 	}
 	if phase == phaseCustom {
-		if err := a.updateUnservedCRDs(ctx, items); err != nil {
+		if err := a.discoverWhetherCRDsAreServed(ctx, items); err != nil {
 			return err
 		}
 	}
@@ -388,10 +388,11 @@ func (a *applyCall) waitingForCRD(it *item) Waiting {
 	return w
 }
 
-// updateUnservedCRDs checks with one discovery request per group and version whether the kinds of new CRDs are served.
-// The discovery request avoids PATCHes that the API server would reject. If a CRD existed before this call and its kind
-// is still not served, updateUnservedCRDs reads the reason from the CRD, because a user may have to correct the CRD.
-func (a *applyCall) updateUnservedCRDs(ctx context.Context, items []item) error {
+// discoverWhetherCRDsAreServed checks with one discovery request per group and version whether the kinds of new CRDs
+// are served. The discovery request avoids PATCHes that the API server would reject. If a CRD existed before this call
+// and its kind is still not served, discoverWhetherCRDsAreServed reads the reason from the CRD, because a user may have
+// to correct the CRD.
+func (a *applyCall) discoverWhetherCRDsAreServed(ctx context.Context, items []item) error {
 	asked := map[schema.GroupVersion]map[string]resource{}
 	for i := range items {
 		it := &items[i]
@@ -433,20 +434,20 @@ func (a *applyCall) recordWaiting(it *item, w Waiting) {
 	defer a.mu.Unlock()
 	a.result.Waiting = append(a.result.Waiting, w)
 	if w.Reason != ChangedMeanwhile {
-		a.markUnavailableLocked(it.ref)
+		a.markFailedOrWaitingLocked(it.ref)
 	}
 }
 
-func (a *applyCall) markUnavailable(ref Ref) {
+func (a *applyCall) markFailedOrWaiting(ref Ref) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.markUnavailableLocked(ref)
+	a.markFailedOrWaitingLocked(ref)
 }
 
-// markUnavailableLocked records that the object ref has failed or is waiting, so that dependent objects wait. If
+// markFailedOrWaitingLocked records that the object ref has failed or is waiting, so that dependent objects wait. If
 // several objects of a phase have failed or are waiting, the object with the smallest name is recorded for the phase,
 // so that messages are stable.
-func (a *applyCall) markUnavailableLocked(ref Ref) {
+func (a *applyCall) markFailedOrWaitingLocked(ref Ref) {
 	role := roleOf(ref.groupKind())
 	if role == roleNamespace || role == roleCRD {
 		a.unavailable[ref.identity()] = true

@@ -42,7 +42,7 @@ type Labelled struct {
 // most limit objects of a kind. ListAllByLabel leaves out kinds whose objects are mostly created by the cluster itself.
 // ListAllByLabel sends two discovery requests, and one list request for each kind.
 func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int) (Labelled, error) {
-	kinds, err := c.listableKinds(ctx)
+	kinds, err := c.discoverListableDeletableKinds(ctx)
 	if err != nil {
 		return Labelled{}, err
 	}

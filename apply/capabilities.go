@@ -45,7 +45,10 @@ func (c *Cluster) Capabilities(ctx context.Context, queries []string) (render.Ca
 	if len(queries) > 0 && c.now().Sub(known.version) > capabilitiesCachePeriod {
 		r := request{method: http.MethodGet, path: versionPath, operation: "reading the version of the cluster"}
 		var answer struct{ GitVersion string }
-		if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
+		if err := c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
+			return json.Unmarshal(body,
+				&answer)
+		}); err != nil {
 			return render.Capabilities{}, err
 		}
 		known.KubeVersion, known.version, fresh = answer.GitVersion, c.now(), false
@@ -87,7 +90,10 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 		}
 		r := request{method: http.MethodGet, path: path, accept: discoveryType,
 			operation: "reading which APIs the cluster serves"}
-		if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &all) }); err != nil {
+		if err := c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
+			return json.Unmarshal(body,
+				&all)
+		}); err != nil {
 			return nil, err
 		}
 		for _, group := range all.Items {

@@ -148,7 +148,7 @@ func (c *Cluster) resourceOf(ctx context.Context, gvk schema.GroupVersionKind) (
 	c.mu.Lock()
 	known, ok := c.kinds[gvk]
 	if !ok && !c.differing[gvk] {
-		known, ok = c.shared.find(gvk)
+		known, ok = c.shared.resourceFromBundleCRD(gvk)
 	}
 	c.mu.Unlock()
 	if ok {
@@ -185,7 +185,7 @@ func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) 
 		operation: "reading which kinds are served in " + version.String()}
 	r.path = strings.TrimSuffix(r.path, "/")
 	var list metav1.APIResourceList
-	err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) })
+	err := c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) })
 	if reasonIs(err, KindUnknown) {
 		return nil, nil
 	}
@@ -271,7 +271,7 @@ func (c *Cluster) rememberCRD(crd render.CRD) {
 }
 
 func (c *Cluster) rememberLocked(gvk schema.GroupVersionKind, r resource) {
-	if known, ok := c.shared.find(gvk); ok && known == r && !c.differing[gvk] {
+	if known, ok := c.shared.resourceFromBundleCRD(gvk); ok && known == r && !c.differing[gvk] {
 		delete(c.kinds, gvk)
 	} else {
 		if c.kinds == nil {
@@ -288,7 +288,7 @@ func (c *Cluster) forgetKind(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.kinds, gvk)
-	if _, ok := c.shared.find(gvk); ok {
+	if _, ok := c.shared.resourceFromBundleCRD(gvk); ok {
 		if c.differing == nil {
 			c.differing = map[schema.GroupVersionKind]bool{}
 		}
@@ -320,7 +320,7 @@ func validateIdentity(r Ref) *Error {
 // forEachConcurrently calls the function work with each number from 0 to n-1. The calls run concurrently, but not more
 // at the same time than the limit of the cluster allows. forEachConcurrently returns when all calls have returned or
 // when one call returns an error that concerns the whole cluster. forEachConcurrently returns the first such error.
-func (c *Cluster) forEachConcurrently(n int, work func(i int) error) error {
+func (c *Cluster) forEachConcurrently(n int, work func(i int) error) (clusterError error) {
 	var (
 		mu    sync.Mutex
 		next  int
@@ -344,7 +344,7 @@ func (c *Cluster) forEachConcurrently(n int, work func(i int) error) error {
 			}
 			if err := work(i); err != nil && concernsCluster(err) {
 				mu.Lock()
-				first = preferClusterError(first, err)
+				first = preferErrorOverContextEnd(first, err)
 				mu.Unlock()
 			}
 		}
@@ -359,10 +359,10 @@ func (c *Cluster) forEachConcurrently(n int, work func(i int) error) error {
 	return first
 }
 
-// preferClusterError returns the more informative of two errors. preferClusterError prefers an error of the cluster to
-// an error that only states that a context has ended. If both errors are of the same sort, preferClusterError returns
-// the first error.
-func preferClusterError(first, second error) error {
+// preferErrorOverContextEnd returns the more informative of two errors. preferErrorOverContextEnd prefers an error of
+// the cluster to an error that only states that a context has ended. If both errors are of the same sort,
+// preferErrorOverContextEnd returns the first error.
+func preferErrorOverContextEnd(first, second error) error {
 	if first == nil {
 		return second
 	}

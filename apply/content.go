@@ -71,7 +71,7 @@ func (d *deleteCall) describeForeignObjects(ctx context.Context, kind listedKind
 		operation: "listing " + kind.plural + " of namespace " + namespace}
 	names, more := []string{}, false
 	for q := (pageQuery{limit: maxListed}); ; {
-		err := d.sendListPage(ctx, &r, &q, func(_ int, body []byte) error {
+		err := d.requestPageShrinkingIfTooLarge(ctx, &r, &q, func(_ int, body []byte) error {
 			err := json.Unmarshal(body, &list)
 			if err == nil && list.Metadata.ResourceVersion == "" {
 				err = errNoList
@@ -88,7 +88,7 @@ func (d *deleteCall) describeForeignObjects(ctx context.Context, kind listedKind
 			o := &list.Items[i].Metadata
 			ref := Ref{Group: kind.gvk.Group, Version: kind.gvk.Version, Kind: kind.gvk.Kind, Namespace: namespace,
 				Name: o.Name}
-			if !d.allowsNamespaceDeletion(ref, o, namespaced) {
+			if !d.objectAllowsNamespaceDeletion(ref, o, namespaced) {
 				names = append(names, o.Name)
 			}
 		}
@@ -121,14 +121,14 @@ func isMethodNotAllowed(err error) bool {
 	return ok && e.Code == http.StatusMethodNotAllowed
 }
 
-// allowsNamespaceDeletion reports whether an object does not prevent the deletion of its namespace.
-// allowsNamespaceDeletion returns the result of the first row that matches in the table below.
+// objectAllowsNamespaceDeletion reports whether an object does not prevent the deletion of its namespace.
+// objectAllowsNamespaceDeletion returns the result of the first row that matches in the table below.
 //
 //	1  it is in the inventory, or is being deleted                      yes
 //	2  the cluster creates it in each namespace, or only for a time     yes
 //	3  its controller is a namespaced object, which is counted itself   yes
 //	4  otherwise                                                        no
-func (d *deleteCall) allowsNamespaceDeletion(ref Ref, m *metadata, namespaced map[schema.GroupKind]bool) bool {
+func (d *deleteCall) objectAllowsNamespaceDeletion(ref Ref, m *metadata, namespaced map[schema.GroupKind]bool) bool {
 	if m.DeletionTimestamp != nil || slices.ContainsFunc(d.refs, ref.SameObject) || isMadeByCluster(ref) {
 		return true
 	}
@@ -171,10 +171,10 @@ func (c *Cluster) namespacedKinds(ctx context.Context) (deletable []listedKind, 
 	return deletable, all, err
 }
 
-// listableKinds returns the kinds that can be listed and deleted, each in its preferred version. listableKinds does not
-// return kinds whose objects the cluster creates by itself, such as Event. To find the kinds, listableKinds sends two
-// discovery requests.
-func (c *Cluster) listableKinds(ctx context.Context) ([]listedKind, error) {
+// discoverListableDeletableKinds returns the kinds that can be listed and deleted, each in its preferred version.
+// discoverListableDeletableKinds does not return kinds whose objects the cluster creates by itself, such as Event. To
+// find the kinds, discoverListableDeletableKinds sends two discovery requests.
+func (c *Cluster) discoverListableDeletableKinds(ctx context.Context) ([]listedKind, error) {
 	var kinds []listedKind
 	known := map[schema.GroupKind]bool{}
 	err := c.visitKinds(ctx, func(kind listedKind, canList bool) {
@@ -212,7 +212,10 @@ func (c *Cluster) visitKinds(ctx context.Context, visit func(kind listedKind, ca
 		}
 		r := request{method: http.MethodGet, path: path, accept: discoveryType,
 			operation: "reading which kinds are served"}
-		if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
+		if err := c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
+			return json.Unmarshal(body,
+				&answer)
+		}); err != nil {
 			return err
 		}
 		if answer.Kind != "APIGroupDiscoveryList" {

@@ -180,7 +180,7 @@ func (c *Cluster) DeleteOwned(ctx context.Context, refs []Ref, progress *Deletio
 		blockingPhase string // the name of the phase that has to be completed first
 	)
 	d := deleteCall{Cluster: c, progress: progress, own: own, refs: refs}
-	failed := d.findKept(ctx, refs)
+	failed := d.markKeptWithNamespacesAndCRDs(ctx, refs)
 	for _, phase := range deletePhases {
 		var members []Ref
 		for _, r := range refs {
@@ -216,9 +216,9 @@ type deleteCall struct {
 	kept     map[Ref]bool // by Ref.identity
 }
 
-// findKept finds the objects of the inventory that must not be deleted. findKept returns an error only if the error
-// concerns the whole cluster.
-func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
+// markKeptWithNamespacesAndCRDs finds the objects of the inventory that must not be deleted.
+// markKeptWithNamespacesAndCRDs returns an error only if the error concerns the whole cluster.
+func (d *deleteCall) markKeptWithNamespacesAndCRDs(ctx context.Context, refs []Ref) error {
 	d.kept = map[Ref]bool{}
 	for _, r := range refs {
 		if d.isProtectedNamespace(r) {
@@ -240,7 +240,7 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 			return err
 		}
 		for _, other := range refs {
-			// If the plural is unknown, findKept keeps all CRDs of the group.
+			// If the plural is unknown, markKeptWithNamespacesAndCRDs keeps all CRDs of the group.
 			if isCRD(other) && (err != nil || other.Name == res.plural+"."+r.Group) {
 				d.kept[other.identity()] = true
 			}
@@ -380,7 +380,10 @@ func (c *Cluster) sendDelete(ctx context.Context, ref Ref, only preconditions) (
 	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
 		r := request{method: http.MethodDelete, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 			accept: metadataType, contentType: jsonType, body: deletionOptions(only), operation: "deleting", ref: ref}
-		return c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+		return c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
+			return json.Unmarshal(body,
+				&answer)
+		})
 	})
 	switch {
 	case isNotFound(err):
@@ -407,7 +410,10 @@ func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error
 	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
 		r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 			accept: accept, operation: "reading", ref: ref}
-		return c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+		return c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
+			return json.Unmarshal(body,
+				&answer)
+		})
 	})
 	switch {
 	case isNotFound(err):
@@ -511,7 +517,7 @@ func (t *Teardown) WaitMessage() string {
 	const most = 3 // few, because users read the message
 	var parts []string
 	for _, r := range t.Remaining[:min(most, len(t.Remaining))] {
-		parts = append(parts, text.ClipWords(r.Ref.String()+" to be deleted: "+r.Message, failureBytesLimit))
+		parts = append(parts, text.ClipCollapsingSpaces(r.Ref.String()+" to be deleted: "+r.Message, failureBytesLimit))
 	}
 	text := strings.Join(parts, "; ")
 	if more := len(t.Remaining) - most; more > 0 {

@@ -134,7 +134,7 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 		answer partialObject
 		live   map[string]any
 	)
-	err := c.send(ctx, &r, func(_ int, body []byte) error {
+	err := c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
 		if !byRecord {
 			if err := utiljson.Unmarshal(body, &live); err != nil {
 				return err
@@ -163,12 +163,12 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	if err := utiljson.Unmarshal(it.object.AppendJSON(nil, it.namespace(), it.overlay(set)), &wanted); err != nil {
 		return nil, fmt.Errorf("reading %s of the module: %w", it.ref, err)
 	}
-	fields := lostOrChangedFields(wanted, live, m.fieldsOwnedBy(set.fieldManager()), it.policy.ignore, false)
+	fields := unownedOrChangedFields(wanted, live, m.fieldsOwnedBy(set.fieldManager()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
 		// The hash of the owned fields differs from the hash in Progress, so our field manager has lost a field. The
-		// first call of lostOrChangedFields, with zeros=false, has not found this field, so the desired value of the
-		// field is empty ("", 0 or false): lostOrChangedFields with zeros=false leaves out fields with empty values.
-		fields = lostOrChangedFields(wanted, nil, m.fieldsOwnedBy(set.fieldManager()), it.policy.ignore, true)
+		// first call of unownedOrChangedFields, with zeros=false, has not found this field, so the desired value of the
+		// field is empty ("", 0 or false): unownedOrChangedFields with zeros=false leaves out fields with empty values.
+		fields = unownedOrChangedFields(wanted, nil, m.fieldsOwnedBy(set.fieldManager()), it.policy.ignore, true)
 	}
 	if len(fields) == 0 && !byRecord {
 		p.recordNoDrift(it.ref, it.content, m, it.ownedFieldsHash(m, set.fieldManager()))
@@ -189,20 +189,20 @@ type comparison struct {
 	zeros  bool // whether desired empty values ("", 0, false) are compared
 }
 
-// lostOrChangedFields returns the paths of those fields of the desired object (parameter wanted) that our field manager
-// does not own. The parameter managedFields is the entry of our field manager in the format FieldsV1. If the parameter
-// live is not nil, lostOrChangedFields also returns the paths of fields whose value in the live object differs from the
-// desired value. lostOrChangedFields returns no path that the parameter ignore covers. If the parameter comparesZeros
-// is true, a field that our field manager does not own is reported even if its desired value is empty ("", 0 or false).
-// lostOrChangedFields returns at most maxFields paths, sorted. lostOrChangedFields may modify the maps in the
-// parameters wanted and live.
-func lostOrChangedFields(wanted, live map[string]any, managedFields json.RawMessage, ignore []fieldPath,
+// unownedOrChangedFields returns the paths of those fields of the desired object (parameter wanted) that our field
+// manager does not own. The parameter managedFields is the entry of our field manager in the format FieldsV1. If the
+// parameter live is not nil, unownedOrChangedFields also returns the paths of fields whose value in the live object
+// differs from the desired value. unownedOrChangedFields returns no path that the parameter ignore covers. If the
+// parameter comparesZeros is true, a field that our field manager does not own is reported even if its desired value is
+// empty ("", 0 or false). unownedOrChangedFields returns at most maxFields paths, sorted. unownedOrChangedFields may
+// modify the maps in the parameters wanted and live.
+func unownedOrChangedFields(wanted, live map[string]any, managedFields json.RawMessage, ignore []fieldPath,
 	comparesZeros bool) []string {
 	paths, _ := classifyLostOrChanged(wanted, live, managedFields, ignore, comparesZeros)
 	return paths
 }
 
-// classifyLostOrChanged returns the same paths as lostOrChangedFields, and also why the fields differ. The result
+// classifyLostOrChanged returns the same paths as unownedOrChangedFields, and also why the fields differ. The result
 // "allLost" is true if our field manager owns none of the returned fields. allLost is false if a field is returned only
 // because its live value differs.
 func classifyLostOrChanged(wanted, live map[string]any, managedFields json.RawMessage, ignore []fieldPath,
@@ -229,7 +229,7 @@ func classifyLostOrChanged(wanted, live map[string]any, managedFields json.RawMe
 		if stringData, ok := wanted["stringData"].(map[string]any); ok && live["kind"] == "Secret" {
 			live = maps.Clone(live)
 			live["stringData"] = decodedSecretData(live["data"], stringData)
-			own["f:stringData"] = ownedTreeOf(stringData) // FieldsV1 does not contain the keys of stringData
+			own["f:stringData"] = ownedLeavesForKeys(stringData) // FieldsV1 does not contain the keys of stringData
 		}
 	}
 	c := comparison{zeros: comparesZeros}
@@ -266,7 +266,7 @@ func decodedSecretData(data any, keys map[string]any) map[string]any {
 	return out
 }
 
-func ownedTreeOf(keys map[string]any) owned {
+func ownedLeavesForKeys(keys map[string]any) owned {
 	own := owned{}
 	for key := range keys {
 		own["f:"+key] = owned{}

@@ -255,7 +255,8 @@ func TestCompareOwned(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := lostOrChangedFields(parseYAML(t, tc.wanted), parseYAML(t, tc.live), []byte(tc.fields), nil, tc.zeros)
+			got := unownedOrChangedFields(parseYAML(t, tc.wanted), parseYAML(t, tc.live), []byte(tc.fields), nil,
+				tc.zeros)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -296,8 +297,8 @@ func FuzzCompareOwned(f *testing.F) {
 		if utiljson.Unmarshal([]byte(wanted), &w) != nil || utiljson.Unmarshal([]byte(live), &l) != nil {
 			return
 		}
-		lostOrChangedFields(w, l, []byte(fields), nil, false)
-		otherManagersOf(lostOrChangedFields(w, nil, []byte(fields), nil, true),
+		unownedOrChangedFields(w, l, []byte(fields), nil, false)
+		otherManagersOf(unownedOrChangedFields(w, nil, []byte(fields), nil, true),
 			&metadata{ManagedFields: []managedFields{{FieldsV1: []byte(fields)}}}, "x")
 	})
 }

@@ -127,10 +127,10 @@ func (e *Error) Reason() string { return e.reason }
 // Unwrap returns the connection error that caused e, or nil if the API server responded.
 func (e *Error) Unwrap() error { return e.err }
 
-// Webhook returns the name of the admission webhook that could not be called if Reason is WebhookFailed. Webhook
-// returns "" if Reason is not WebhookFailed, or if the response of the API server does not contain the name of the
-// webhook.
-func (e *Error) Webhook() string {
+// FailedWebhook returns the name of the admission webhook that could not be called if Reason is WebhookFailed.
+// FailedWebhook returns "" if Reason is not WebhookFailed, or if the response of the API server does not contain the
+// name of the webhook.
+func (e *Error) FailedWebhook() string {
 	_, rest, found := strings.Cut(e.Message, "failed calling webhook ")
 	if e.reason != WebhookFailed || !found {
 		return ""
@@ -476,11 +476,11 @@ func conflictingFields(status *metav1.Status) (fields, managers []string) {
 			managers = append(managers, clipMessage(manager))
 		}
 	}
-	return sortedFew(fields), sortedFew(managers)
+	return sortedUniqueAtMostTen(fields), sortedUniqueAtMostTen(managers)
 }
 
-// sortedFew returns the texts sorted and without duplicates, at most ten.
-func sortedFew(texts []string) []string {
+// sortedUniqueAtMostTen returns the texts sorted and without duplicates, at most ten.
+func sortedUniqueAtMostTen(texts []string) []string {
 	slices.Sort(texts)
 	texts = slices.Compact(texts)
 	return texts[:min(len(texts), maxFields)]
@@ -500,4 +500,4 @@ func notFoundReason(status *metav1.Status, ref Ref) string {
 }
 
 // clipMessage returns a text as one line of at most 1 KiB.
-func clipMessage(message string) string { return text.ClipWords(message, 1<<10) }
+func clipMessage(message string) string { return text.ClipCollapsingSpaces(message, 1<<10) }

@@ -21,13 +21,13 @@ import (
 // time. If this number of attempts has failed, Apply and DeleteOwned leave the object for their next call.
 const maxConcurrentChanges = 4
 
-// isOwn reports whether the object is known to belong to the installation: because it was applied before, or because
-// the inventory contains it. The parameter "before" is what Progress has recorded about the object. isOwn returns false
-// for an adopted or shared object until the inventory records the object as adopted or shared. While isOwn returns
-// false, Apply reads the object before each PATCH. Without reading the object first, Apply would send a PATCH without
-// AnnotationAdopted, which would remove this annotation from an adopted object. An adopted object without
-// AnnotationAdopted would be deleted with the module.
-func (i *item) isOwn(before record) bool {
+// isKnownToBelongToInstallation reports whether the object is known to belong to the installation: because it was
+// applied before, or because the inventory contains it. The parameter "before" is what Progress has recorded about the
+// object. isKnownToBelongToInstallation returns false for an adopted or shared object until the inventory records the
+// object as adopted or shared. While isKnownToBelongToInstallation returns false, Apply reads the object before each
+// PATCH. Without reading the object first, Apply would send a PATCH without AnnotationAdopted, which would remove this
+// annotation from an adopted object. An adopted object without AnnotationAdopted would be deleted with the module.
+func (i *item) isKnownToBelongToInstallation(before record) bool {
 	if before.unsure || before.guarded && i.recorded.Pending {
 		return false
 	}
@@ -84,7 +84,7 @@ func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult,
 		}
 		return writeResult{}, false, refused
 	case MetShared:
-		return a.addCoOwnerUnlessDifferent(ctx, it)
+		return a.addCoOwnerAndReportDifferences(ctx, it)
 	case MetOwn:
 		it.setAdopted(f.adopted && !it.policy.createOnly)
 	case MetAdopted:
@@ -94,7 +94,7 @@ func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult,
 		a.recordExisting(it, met, &m)
 		return writeResult{metadata: m, unchanged: true}, false, nil
 	}
-	if w, err = a.write(ctx, it, true); err == nil && w.DeletionTimestamp == nil {
+	if w, err = a.writeAndFixUnservedManagedFields(ctx, it, true); err == nil && w.DeletionTimestamp == nil {
 		a.recordExisting(it, met, &m)
 	}
 	return w, false, err
@@ -113,11 +113,12 @@ func (a *applyCall) recordExisting(it *item, met Met, m *metadata) {
 		Managers: m.otherManagers(a.set.fieldManager())})
 }
 
-// addCoOwnerUnlessDifferent compares an object of another installation with the object that this installation would
-// apply. If fields of the two objects differ, addCoOwnerUnlessDifferent returns an error with reason
-// OwnedByOtherModule. Even if fields differ, addCoOwnerUnlessDifferent adds this installation to AnnotationCoOwners of
-// the object, so that the object is handed over to this installation when its owner is removed.
-func (a *applyCall) addCoOwnerUnlessDifferent(ctx context.Context, it *item) (w writeResult, retry bool, err error) {
+// addCoOwnerAndReportDifferences compares an object of another installation with the object that this installation
+// would apply. If fields of the two objects differ, addCoOwnerAndReportDifferences returns an error with reason
+// OwnedByOtherModule. Even if fields differ, addCoOwnerAndReportDifferences adds this installation to
+// AnnotationCoOwners of the object, so that the object is handed over to this installation when its owner is removed.
+func (a *applyCall) addCoOwnerAndReportDifferences(ctx context.Context, it *item) (
+	w writeResult, retry bool, err error) {
 	m, live, err := a.readObject(ctx, it)
 	own := a.set.Ownership
 	switch {
@@ -126,7 +127,7 @@ func (a *applyCall) addCoOwnerUnlessDifferent(ctx context.Context, it *item) (w 
 	case m.DeletionTimestamp != nil || !own.belongsToOther(&m):
 		return writeResult{metadata: m}, m.DeletionTimestamp == nil, nil
 	}
-	fields, _, err := it.differencesFromOther(a.set, &m, live)
+	fields, _, err := it.fieldsDifferingFromSharedLive(a.set, &m, live)
 	if err != nil {
 		return writeResult{}, false, err
 	}
@@ -161,7 +162,7 @@ func (o *Ownership) conflictError(ref Ref, owner string, fields []string) *Error
 func (c *Cluster) readObject(ctx context.Context, it *item) (m metadata, live map[string]any, err error) {
 	r := request{method: http.MethodGet, path: it.urlPath(), operation: "reading", ref: it.ref}
 	var answer partialObject
-	err = c.send(ctx, &r, func(_ int, body []byte) error {
+	err = c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
 		return errors.Join(utiljson.Unmarshal(body, &live), answer.decode(body, it.ref))
 	})
 	return answer.Metadata, live, err
@@ -178,7 +179,7 @@ func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progr
 	case err != nil:
 		return nil, err
 	}
-	fields, allLost, err := it.differencesFromOther(set, &m, live)
+	fields, allLost, err := it.fieldsDifferingFromSharedLive(set, &m, live)
 	if err != nil {
 		return nil, err
 	}
@@ -193,12 +194,12 @@ func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progr
 		OwnersTurn: isCoOwner && allLost && p.hasContent(it.ref, it.content)}, nil
 }
 
-// differencesFromOther returns the fields in which the object of another installation differs from the object that this
-// installation would apply, at most ten, sorted. The labels and annotations that name the installation are not
-// compared. For a create-only object, differencesFromOther returns no fields, because a create-only object is not
-// changed after its creation. The result "allLost" is true if the field manager of the other installation owns none of
-// the returned fields.
-func (i *item) differencesFromOther(set Set, m *metadata, live map[string]any) (
+// fieldsDifferingFromSharedLive returns the fields in which the object of another installation differs from the object
+// that this installation would apply, at most ten, sorted. The labels and annotations that name the installation are
+// not compared. For a create-only object, fieldsDifferingFromSharedLive returns no fields, because a create-only object
+// is not changed after its creation. The result "allLost" is true if the field manager of the other installation owns
+// none of the returned fields.
+func (i *item) fieldsDifferingFromSharedLive(set Set, m *metadata, live map[string]any) (
 	fields []string, allLost bool, err error) {
 	if i.policy.createOnly {
 		return nil, false, nil
@@ -213,9 +214,9 @@ func (i *item) differencesFromOther(set Set, m *metadata, live map[string]any) (
 }
 
 // installationMetadataPaths returns the paths of the labels and annotations that name the installation.
-// differencesFromOther does not compare the labels and annotations that installationMetadataPaths returns. An object
-// may still have labels and annotations of a former owner, from whom the present owner has taken the object over. The
-// labels and annotations of a former owner do not make an object count as different.
+// fieldsDifferingFromSharedLive does not compare the labels and annotations that installationMetadataPaths returns. An
+// object may still have labels and annotations of a former owner, from whom the present owner has taken the object
+// over. The labels and annotations of a former owner do not make an object count as different.
 func installationMetadataPaths(over render.Overlay) []fieldPath {
 	var paths []fieldPath
 	add := func(field, key string) {
@@ -257,6 +258,6 @@ func metadataPatch(ref Ref, res resource, manager string, m *metadata, change ma
 // patchMetadata sends a patch of metadata, and returns the metadata of the object after the patch.
 func (c *Cluster) patchMetadata(ctx context.Context, r *request) (metadata, error) {
 	var answer partialObject
-	err := c.send(ctx, r, func(_ int, body []byte) error { return answer.decode(body, r.ref) })
+	err := c.sendWithinConcurrencyLimit(ctx, r, func(_ int, body []byte) error { return answer.decode(body, r.ref) })
 	return answer.Metadata, err
 }

@@ -50,7 +50,7 @@ func (f *failures) Error() string {
 	inFull := min(maxFailuresInFull, len(f.all))
 	parts := make([]string, 0, inFull+1)
 	for _, e := range f.all[:inFull] {
-		parts = append(parts, text.ClipWords(e.Error(), failureBytesLimit))
+		parts = append(parts, text.ClipCollapsingSpaces(e.Error(), failureBytesLimit))
 	}
 	if others := f.all[inFull:]; len(others) > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more: %s", len(others), countByReason(others)))

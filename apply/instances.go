@@ -134,7 +134,10 @@ func (c *Cluster) servedVersions(ctx context.Context, group string) ([]string, e
 	r := request{method: http.MethodGet, path: "/apis/" + group,
 		operation: "reading which versions are served of " + group}
 	var answer metav1.APIGroup
-	err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	err := c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
+		return json.Unmarshal(body,
+			&answer)
+	})
 	if err != nil && !reasonIs(err, KindUnknown) {
 		return nil, err
 	}

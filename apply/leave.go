@@ -84,7 +84,7 @@ func (d *deleteCall) leaveObject(ctx context.Context, ref Ref, res resource, wan
 		_, left, err := d.withdrawAsCoOwner(ctx, ref, res, m)
 		return left, err
 	case removalHandOver:
-		_, left, err := d.handOver(ctx, ref, res, m, heirs)
+		_, left, err := d.makeFirstHeirOwner(ctx, ref, res, m, heirs)
 		return left, err
 	case removalRelease:
 		return nil, d.changeManagedFields(ctx, ref, res, d.own.manager(), m,

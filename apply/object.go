@@ -46,7 +46,7 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 	u := &unstructured.Unstructured{}
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 		operation: "reading", ref: ref}
-	err = c.send(ctx, &r, func(_ int, body []byte) (err error) {
+	err = c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) (err error) {
 		u.Object, err = decodeObject(body, ref)
 		return err
 	})
@@ -110,7 +110,7 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, fi
 	path := res.urlPath(gvk.GroupVersion(), ref.Namespace, ref.Name)
 	if readFirst {
 		r := request{method: http.MethodGet, path: path, accept: metadataType, operation: "reading", ref: ref}
-		switch err := c.send(ctx, &r, nil); {
+		switch err := c.sendWithinConcurrencyLimit(ctx, &r, nil); {
 		case err == nil:
 			return made, &Error{Operation: "creating", Ref: ref, Message: "it already exists", reason: ObjectExists}
 		case !reasonIs(err, ObjectNotFound) && !reasonIs(err, NamespaceNotFound):
@@ -125,7 +125,7 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, fi
 	r := request{method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(fieldManager),
 		accept: metadataType, contentType: applyType, body: body, operation: "creating", ref: ref}
 	var answer partialObject
-	err = c.send(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, ref) })
+	err = c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, ref) })
 	if reasonIs(err, ObjectConflict) {
 		return made, &Error{Operation: "creating", Ref: ref, Message: "another client has just created it",
 			reason: ObjectExists}
@@ -220,12 +220,14 @@ func (q *pageQuery) encode() string {
 	return text
 }
 
-// sendListPage requests one page of a list. If the objects of the page together are too large for one answer,
-// sendListPage requests smaller pages, down to one object; the smaller size is also used for the following pages.
-func (c *Cluster) sendListPage(ctx context.Context, r *request, q *pageQuery, read func(int, []byte) error) error {
+// requestPageShrinkingIfTooLarge requests one page of a list. If the objects of the page together are too large for one
+// answer, requestPageShrinkingIfTooLarge requests smaller pages, down to one object; the smaller size is also used for
+// the following pages.
+func (c *Cluster) requestPageShrinkingIfTooLarge(ctx context.Context, r *request, q *pageQuery, read func(int,
+	[]byte) error) error {
 	for {
 		r.query = q.encode()
-		err := c.send(ctx, r, read)
+		err := c.sendWithinConcurrencyLimit(ctx, r, read)
 		isTooLarge := errors.Is(err, errTooLarge) || err != nil && c.isTooLarge != nil && c.isTooLarge(err)
 		if !isTooLarge || q.limit <= 1 {
 			return err
@@ -272,7 +274,7 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 	}
 	r := request{method: http.MethodGet, path: res.urlPath(version, namespace, ""), accept: listType,
 		operation: "listing " + res.plural}
-	err := c.sendListPage(ctx, &r, q, func(_ int, body []byte) error {
+	err := c.requestPageShrinkingIfTooLarge(ctx, &r, q, func(_ int, body []byte) error {
 		err := json.Unmarshal(body, &list)
 		if err == nil && list.Metadata.ResourceVersion == "" {
 			err = errNoList

@@ -20,7 +20,7 @@ import (
 // one list of metadata for each kind. ListOwned does not list kinds that the credentials may not list. ListOwned does
 // not list kinds whose objects are created by the cluster itself, either, such as Leases.
 func (c *Cluster) ListOwned(ctx context.Context, installation, manager, selector string) ([]Ref, error) {
-	kinds, err := c.listableKinds(ctx)
+	kinds, err := c.discoverListableDeletableKinds(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,7 @@ func (m *metadata) otherManagers(manager string) []string {
 			names = append(names, clipMessage(f.Manager))
 		}
 	}
-	return sortedFew(names)
+	return sortedUniqueAtMostTen(names)
 }
 
 // facts are the properties of an existing object that decide how the object is applied or deleted.

@@ -33,7 +33,7 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 		method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
 		contentType: string(kind), body: body, operation: "changing", ref: ref,
 	}
-	err = c.send(ctx, &r, func(_ int, body []byte) (err error) {
+	err = c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) (err error) {
 		u.Object, err = decodeObject(body, ref)
 		return err
 	})

@@ -106,9 +106,9 @@ func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resour
 	return generation != 0 && generation == r.generation
 }
 
-// ObserveRead records that an object was read. After a call of ObserveRead, IsKnownVersion returns true for older
-// events about the object.
-func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourceVersion string) {
+// RecordReadUnlessChanged records that an object was read. After a call of RecordReadUnlessChanged,
+// IsNotNewerThanRecorded returns true for older events about the object.
+func (p *Progress) RecordReadUnlessChanged(ref Ref, uid types.UID, generation int64, resourceVersion string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
@@ -127,9 +127,9 @@ func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourc
 	p.objects[key] = r
 }
 
-// IsKnownVersion reports whether an event contains nothing new: the Progress has recorded the resourceVersion of the
-// event, or a later resourceVersion of the same object.
-func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string) bool {
+// IsNotNewerThanRecorded reports whether an event contains nothing new: the Progress has recorded the resourceVersion
+// of the event, or a later resourceVersion of the same object.
+func (p *Progress) IsNotNewerThanRecorded(ref Ref, uid types.UID, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r, version := p.objects[ref.hashKey()], parseResourceVersion(resourceVersion)

@@ -172,9 +172,9 @@ func TestIsKnownVersion(t *testing.T) {
 				p.recordApplied(ref, 1, &metadata{UID: "u", ResourceVersion: "100", Generation: 3}, 1, true)
 			}
 			if r := tc.read; r != nil {
-				p.ObserveRead(ref, types.UID(r.UID), r.Generation, r.ResourceVersion)
+				p.RecordReadUnlessChanged(ref, types.UID(r.UID), r.Generation, r.ResourceVersion)
 			}
-			if got := p.IsKnownVersion(ref, tc.uid, tc.version); got != tc.want {
+			if got := p.IsNotNewerThanRecorded(ref, tc.uid, tc.version); got != tc.want {
 				t.Errorf("%s: got %t, want %t", tc.reason, got, tc.want)
 			}
 			if p.IsApplied(ref) != tc.applied {

@@ -112,7 +112,10 @@ func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady
 	res := builtins[crdKind].resource
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), "", ref.Name),
 		operation: "reading", ref: ref}
-	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &crd) }); err != nil {
+	if err := c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
+		return json.Unmarshal(body,
+			&crd)
+	}); err != nil {
 		return nil, err
 	}
 	answer := &NotReady{Ref: ref, Message: ref.String() + ": is not established yet"}
@@ -140,7 +143,7 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 		return nil, err
 	}
 	if p != nil {
-		p.ObserveRead(ref, u.GetUID(), u.GetGeneration(), u.GetResourceVersion())
+		p.RecordReadUnlessChanged(ref, u.GetUID(), u.GetGeneration(), u.GetResourceVersion())
 	}
 	answer, explicable := readinessFromStatus(ref, u)
 	if !explicable {
@@ -231,7 +234,10 @@ func (c *Cluster) explainFromPods(ctx context.Context, u *unstructured.Unstructu
 	r := request{method: http.MethodGet, path: pods.urlPath(schema.GroupVersion{Version: "v1"}, u.GetNamespace(), ""),
 		query: "limit=10&labelSelector=" + url.QueryEscape(selector), operation: "listing pods"}
 	var list corev1.PodList
-	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
+	if err := c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
+		return json.Unmarshal(body,
+			&list)
+	}); err != nil {
 		return "", false, clusterErrorOnly(err)
 	}
 	reason, failed = worstPodProblem(list.Items)

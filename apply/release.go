@@ -26,7 +26,7 @@ func (o *Ownership) manager() string { return cmp.Or(o.Manager, DefaultOwner) }
 func (d *deleteCall) deleteOrLeave(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
 	wanted := d.own.otherInstallationWith(ref)
 	if wanted == "" && !ref.Adopted && !ref.Shared && ref.groupKind() != namespaceKind &&
-		!isWrittenByCluster(ref) {
+		!isUpdatedByClusterAfterApply(ref) {
 		if version := d.own.Applied.untouchedResourceVersion(ref); version != 0 {
 			left, err := d.sendDelete(ctx, ref, preconditions{ResourceVersion: strconv.FormatUint(version, 10)})
 			if !reasonIs(err, ObjectConflict) {
@@ -63,10 +63,10 @@ func (d *deleteCall) retryOnConflict(ctx context.Context, ref Ref, do func(Ref, 
 	return err
 }
 
-// isWrittenByCluster reports whether the cluster itself writes objects of a kind after they were applied, for example
-// their status. If isWrittenByCluster returns true, DeleteOwned has to read the object before the DELETE: the API
-// server would reject a DELETE with the resourceVersion that the object had when it was applied.
-func isWrittenByCluster(ref Ref) bool {
+// isUpdatedByClusterAfterApply reports whether the cluster itself writes objects of a kind after they were applied, for
+// example their status. If isUpdatedByClusterAfterApply returns true, DeleteOwned has to read the object before the
+// DELETE: the API server would reject a DELETE with the resourceVersion that the object had when it was applied.
+func isUpdatedByClusterAfterApply(ref Ref) bool {
 	switch roleOf(ref.groupKind()) {
 	case roleWorkload, roleCRD, roleAdmission, roleCustom:
 		return true
@@ -89,9 +89,9 @@ func (d *deleteCall) readAndRemove(ctx context.Context, ref Ref, res resource, c
 		return d.withdrawAsCoOwner(ctx, ref, res, m)
 	case removalLeave:
 		return nil, &Left{ref, LeftToOthers, ref.String() + " stays, because somebody else has created it again" +
-			byManagers(m.otherManagers(d.own.manager()))}, nil
+			fieldManagersSuffix(m.otherManagers(d.own.manager()))}, nil
 	case removalHandOver:
-		return d.handOver(ctx, ref, res, m, heirs)
+		return d.makeFirstHeirOwner(ctx, ref, res, m, heirs)
 	case removalRelease:
 		return d.release(ctx, ref, res, m)
 	}
@@ -110,26 +110,29 @@ func (d *deleteCall) readAndDecide(ctx context.Context, ref Ref, res resource, w
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 		accept: metadataType, operation: "reading", ref: ref}
 	var answer partialObject
-	if err := d.send(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, ref) }); err != nil {
+	if err := d.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
+		return answer.decode(body,
+			ref)
+	}); err != nil {
 		return nil, nil, "", err
 	}
 	m = &answer.Metadata
 	f := d.own.factsOf(m, d.own.manager(), ref)
-	heirs = d.otherInstallations(m, wanted)
+	heirs = d.coOwnersAndClaimant(m, wanted)
 	f.claimed = len(heirs) > 0
 	return m, heirs, decideDelete(f), nil
 }
 
-func byManagers(managers []string) string {
+func fieldManagersSuffix(managers []string) string {
 	if len(managers) == 0 {
 		return ""
 	}
 	return " (field managers " + strings.Join(managers, ", ") + ")"
 }
 
-// otherInstallations returns the other existing installations that contain the object: its co-owners, or the
+// coOwnersAndClaimant returns the other existing installations that contain the object: its co-owners, or the
 // installation whose inventory contains it.
-func (d *deleteCall) otherInstallations(m *metadata, claimant string) []string {
+func (d *deleteCall) coOwnersAndClaimant(m *metadata, claimant string) []string {
 	heirs := slices.DeleteFunc(m.coOwners(d.own.Name), func(name string) bool {
 		_, exists := d.own.titleOfOther(name)
 		return !exists
@@ -162,8 +165,9 @@ func coOwnersValue(names []string) any {
 	return strings.Join(names, ",")
 }
 
-// handOver makes the first of heirs the owner of the object.
-func (d *deleteCall) handOver(ctx context.Context, ref Ref, res resource, m *metadata, heirs []string) (*Remaining,
+// makeFirstHeirOwner makes the first of heirs the owner of the object.
+func (d *deleteCall) makeFirstHeirOwner(ctx context.Context, ref Ref, res resource, m *metadata,
+	heirs []string) (*Remaining,
 	*Left, error) {
 	_, name, _ := strings.Cut(heirs[0], "/")
 	_, err := d.patchMetadata(ctx, metadataPatch(ref, res, d.own.manager(), m, map[string]any{
@@ -239,7 +243,7 @@ func (c *Cluster) changeManagedFields(ctx context.Context, ref Ref, res resource
 			} `json:"metadata"`
 		}
 	)
-	if err := c.send(ctx, &r, func(_ int, body []byte) error {
+	if err := c.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
 		return errors.Join(answer.decode(body, ref), json.Unmarshal(body, &entries))
 	}); err != nil {
 		return err

@@ -57,12 +57,14 @@ func (r *request) subject() string {
 	return r.ref.String()
 }
 
-// send sends the request r as soon as the limit of concurrent requests of the cluster permits. send passes the response
-// to the function in the parameter "read"; this function must not keep the bytes after it returns. Errors are of type
-// *Error, or the cause of the end of ctx. send does not retry, with one exception: if the connection of an idempotent
-// request is closed before a response, the request is sent once more. Connections are kept open, and an API server may
-// close a connection (idle, or during a restart behind a load balancer) just when send uses the connection.
-func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body []byte) error) error {
+// sendWithinConcurrencyLimit sends the request r as soon as the limit of concurrent requests of the cluster permits.
+// sendWithinConcurrencyLimit passes the response to the function in the parameter "read"; this function must not keep
+// the bytes after it returns. Errors are of type *Error, or the cause of the end of ctx. sendWithinConcurrencyLimit
+// does not retry, with one exception: if the connection of an idempotent request is closed before a response, the
+// request is sent once more. Connections are kept open, and an API server may close a connection (idle, or during a
+// restart behind a load balancer) just when sendWithinConcurrencyLimit uses the connection.
+func (c *Cluster) sendWithinConcurrencyLimit(ctx context.Context, r *request, read func(code int,
+	body []byte) error) error {
 	if r.body != nil {
 		defer r.body.release()
 	}
@@ -132,7 +134,7 @@ func (r *request) checkKind(body []byte) error {
 	case kind == "Status" && r.method == http.MethodDelete:
 		return nil
 	}
-	return fmt.Errorf("it is of kind %s", text.ClipWords(kind, 64))
+	return fmt.Errorf("it is of kind %s", text.ClipCollapsingSpaces(kind, 64))
 }
 
 // topLevelKind returns the value of the field "kind" of a JSON object. API servers send the field "kind" as one of the
@@ -319,7 +321,7 @@ func checkIdentity(ref Ref, name, uid string) error {
 	case uid == "":
 		return errors.New("it is an object without uid")
 	case name != ref.Name:
-		return fmt.Errorf("it is the object %s", text.ClipWords(name, 64))
+		return fmt.Errorf("it is the object %s", text.ClipCollapsingSpaces(name, 64))
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 		w   writeResult
 		err error
 	)
-	if a.set.Ownership == nil || it.isOwn(before) {
-		w, err = a.write(ctx, it, before.uid != 0)
+	if a.set.Ownership == nil || it.isKnownToBelongToInstallation(before) {
+		w, err = a.writeAndFixUnservedManagedFields(ctx, it, before.uid != 0)
 	} else {
 		w, err = a.createOrApplyExisting(ctx, it)
 	}
@@ -61,10 +61,11 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	return nil
 }
 
-// write applies an object that belongs to the installation. If the managed fields of the object prevent this, because
-// they name a version that the CRD no longer has, write removes their entries with this version and applies the object
-// again.
-func (a *applyCall) write(ctx context.Context, it *item, isKnownToExist bool) (writeResult, error) {
+// writeAndFixUnservedManagedFields applies an object that belongs to the installation. If the managed fields of the
+// object prevent this, because they name a version that the CRD no longer has, writeAndFixUnservedManagedFields removes
+// their entries with this version and applies the object again.
+func (a *applyCall) writeAndFixUnservedManagedFields(ctx context.Context, it *item, isKnownToExist bool) (
+	writeResult, error) {
 	for try := 0; ; try++ {
 		w, err := a.writeByPolicy(ctx, it, isKnownToExist)
 		version := unservedIn(err)
@@ -85,7 +86,7 @@ func (a *applyCall) writeByPolicy(ctx context.Context, it *item, isKnownToExist 
 	case len(it.policy.ignore) > 0:
 		return a.applyExceptIgnored(ctx, it, isKnownToExist)
 	default:
-		return a.applyWithTakeover(ctx, it)
+		return a.applyThenForceOnConflict(ctx, it)
 	}
 }
 
@@ -99,11 +100,11 @@ type writeResult struct {
 	from      []string // the managers that owned the fields in taken
 }
 
-// applyWithTakeover applies the object with all its fields, even if another field manager owns some of them with other
-// values. The first PATCH does not force ownership; the API server accepts it if no other field manager owns fields of
-// the object with other values. If there is a conflict, the API server returns the conflicting fields and their
-// managers. After a conflict, a second PATCH with force takes over the conflicting fields.
-func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResult, error) {
+// applyThenForceOnConflict applies the object with all its fields, even if another field manager owns some of them with
+// other values. The first PATCH does not force ownership; the API server accepts it if no other field manager owns
+// fields of the object with other values. If there is a conflict, the API server returns the conflicting fields and
+// their managers. After a conflict, a second PATCH with force takes over the conflicting fields.
+func (a *applyCall) applyThenForceOnConflict(ctx context.Context, it *item) (writeResult, error) {
 	w, err := a.patch(ctx, it, a.encode(it), "")
 	conflict, ok := fieldConflictOf(err)
 	if !ok {
@@ -140,7 +141,7 @@ func (a *applyCall) patch(ctx context.Context, it *item, body *buffer, forceQuer
 		answer partialObject
 		w      writeResult
 	)
-	err := a.send(ctx, &r, func(code int, body []byte) error {
+	err := a.sendWithinConcurrencyLimit(ctx, &r, func(code int, body []byte) error {
 		if err := answer.decode(body, it.ref); err != nil || !isWorkload {
 			w.created = code == http.StatusCreated
 			return err
@@ -194,7 +195,7 @@ func (a *applyCall) createOnly(ctx context.Context, it *item) (writeResult, erro
 func (a *applyCall) readMetadata(ctx context.Context, it *item) (metadata, error) {
 	r := request{method: http.MethodGet, path: it.urlPath(), accept: metadataType, operation: "reading", ref: it.ref}
 	var answer partialObject
-	err := a.send(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, it.ref) })
+	err := a.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error { return answer.decode(body, it.ref) })
 	return answer.Metadata, err
 }
 
@@ -278,7 +279,7 @@ func (a *applyCall) readAndEncodeKeepingIgnored(ctx context.Context, it *item, p
 		own    owned
 	)
 	r := request{method: http.MethodGet, path: it.urlPath(), operation: "reading", ref: it.ref}
-	err := a.send(ctx, &r, func(_ int, body []byte) error {
+	err := a.sendWithinConcurrencyLimit(ctx, &r, func(_ int, body []byte) error {
 		return errors.Join(utiljson.Unmarshal(body, &live), answer.decode(body, it.ref))
 	})
 	if err != nil {
@@ -366,7 +367,7 @@ func (a *applyCall) recordFailure(it *item, e *Error) {
 	if e.reason == OwnedByOtherModule {
 		return // the object exists, so other objects can use it
 	}
-	a.markUnavailableLocked(it.ref)
+	a.markFailedOrWaitingLocked(it.ref)
 	if e.reason == StoredVersionDropped &&
 		(a.droppedVersion == (Ref{}) || compareRefs(it.ref, a.droppedVersion) < 0) {
 		a.droppedVersion = it.ref
@@ -424,7 +425,7 @@ func canRecreate(ref Ref) bool {
 func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error {
 	r := request{method: http.MethodDelete, path: it.urlPath(), accept: metadataType, contentType: jsonType,
 		body: deletionOptions(preconditions{UID: uid}), operation: "deleting", ref: it.ref}
-	return a.send(ctx, &r, nil)
+	return a.sendWithinConcurrencyLimit(ctx, &r, nil)
 }
 
 // recordTerminating records that an object is being deleted, so that Apply has to wait until the deletion has ended. If

@@ -45,15 +45,15 @@ func (k *Kinds) addCRD(crd render.CRD) {
 // Resource returns the resource of an object's kind if the kind is built into Kubernetes or defined by a bundle.
 // Resource sends no request.
 func (k *Kinds) Resource(ref Ref) (schema.GroupVersionResource, bool) {
-	res, ok := k.find(ref.GVK())
+	res, ok := k.resourceFromBundleCRD(ref.GVK())
 	if b, isBuiltin := builtins[ref.GVK().GroupKind()]; isBuiltin {
 		res, ok = b.resource, true
 	}
 	return ref.GVK().GroupVersion().WithResource(res.plural), ok
 }
 
-// find returns the plural name and the scope of a kind, if a bundle has the CRD of the kind.
-func (k *Kinds) find(gvk schema.GroupVersionKind) (resource, bool) {
+// resourceFromBundleCRD returns the plural name and the scope of a kind, if a bundle has the CRD of the kind.
+func (k *Kinds) resourceFromBundleCRD(gvk schema.GroupVersionKind) (resource, bool) {
 	if k == nil {
 		return resource{}, false
 	}

@@ -72,7 +72,7 @@ func (a *applyCall) removeUnservedManagedFields(ctx context.Context, it *item, v
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.result.TakenOver = append(a.result.TakenOver, Takeover{Ref: it.ref,
-			Fields: []string{"the fields managed in " + version}, Managers: sortedFew(managers)})
+			Fields: []string{"the fields managed in " + version}, Managers: sortedUniqueAtMostTen(managers)})
 	}
 	return nil
 }

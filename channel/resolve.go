@@ -274,9 +274,10 @@ func TemplateName(module, version string) string { return v1beta2.ModuleTemplate
 var rules = [...]func(*search) *Blocker{
 	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory,
 	(*search).checkSelected, (*search).findVersion,
-	(*search).checkRelease, (*search).findTemplate, (*search).checkWithdrawn, (*search).takeUpgradePath,
-	(*search).checkAccess, (*search).checkReplacedContent, (*search).checkTarget, (*search).checkDowngrade,
-	(*search).checkRisks, (*search).checkDeferral, (*search).checkWindow,
+	(*search).checkComponentAndVersion, (*search).findTemplate, (*search).checkWithdrawn, (*search).takeUpgradePath,
+	(*search).checkAccess, (*search).checkResolvedVersionReplaced, (*search).checkTargetCluster,
+	(*search).checkDowngrade,
+	(*search).checkKnownRisks, (*search).checkDeferral, (*search).checkWindow,
 }
 
 // Resolve decides on a request by the rules in the package comment, and returns the Decision. If the module is paused,
@@ -416,7 +417,7 @@ func (s *search) useRolloutVersion() *Blocker {
 	return nil
 }
 
-func (s *search) checkRelease() *Blocker {
+func (s *search) checkComponentAndVersion() *Blocker {
 	if s.meta != nil {
 		s.Component = s.meta.Spec.OCMComponentName
 	}
@@ -472,11 +473,11 @@ func (s *search) checkAccess() *Blocker {
 	return b
 }
 
-func (s *search) checkReplacedContent() *Blocker {
+func (s *search) checkResolvedVersionReplaced() *Blocker {
 	return ReplacedContentBlocker(s.Template, s.Module, s.Version)
 }
 
-func (s *search) checkTarget() *Blocker {
+func (s *search) checkTargetCluster() *Blocker {
 	t := s.Template
 	if s.catalog.ControlPlane == ControlPlaneIsRuntime {
 		return nil

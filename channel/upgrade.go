@@ -48,8 +48,8 @@ func (c *Catalog) CheckGoingBack(module, from, to string) error {
 	return nil
 }
 
-// ValidateUpgrade checks the ranges and expressions in spec.upgrade of the template of a version.
-func ValidateUpgrade(u *v1beta2.ModuleUpgrade) error {
+// ValidateUpgradeRangesAndRisks checks the ranges and expressions in spec.upgrade of the template of a version.
+func ValidateUpgradeRangesAndRisks(u *v1beta2.ModuleUpgrade) error {
 	if u == nil {
 		return nil
 	}
@@ -205,9 +205,9 @@ func (s *search) riskFactsOf(w *Request) map[string]any {
 	return facts
 }
 
-// checkRisks blocks a version that has a known problem in runtimes like this one. If the expression of a risk cannot be
-// evaluated for the runtime, the version is blocked as if the risk applied.
-func (s *search) checkRisks() *Blocker {
+// checkKnownRisks blocks a version that has a known problem in runtimes like this one. If the expression of a risk
+// cannot be evaluated for the runtime, the version is blocked as if the risk applied.
+func (s *search) checkKnownRisks() *Blocker {
 	w, u := s.request, s.Template.Spec.Upgrade
 	if u == nil || s.Version == s.Installed || s.Version == w.ManifestVersion {
 		return nil

@@ -222,7 +222,7 @@ func TestRisks(t *testing.T) {
 				len(d.Blocker.Message) > 2000 {
 				t.Errorf("blocker %+v", d.Blocker)
 			}
-			if isValid := ValidateUpgrade(u) == nil; isValid != (name != "NotCEL" && name != "NotABool" &&
+			if isValid := ValidateUpgradeRangesAndRisks(u) == nil; isValid != (name != "NotCEL" && name != "NotABool" &&
 				name != "OtherFacts" && name != "NotANumber") {
 				t.Errorf("valid: %v", isValid)
 			}

@@ -43,7 +43,7 @@ func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...Objec
 	if err := r.addNotReady(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	return r.checkAndSetReady(ctx, status)
+	return r.callCheckFnAndSetReady(ctx, status)
 }
 
 // Diff returns the changes that InstallOrUpgradeChart would make, and writes nothing. The changes are in the order of
@@ -95,7 +95,7 @@ func (r *release) findChanges(ctx context.Context, before *inventory) ([]Change,
 	for _, ref := range r.custom {
 		_, err := r.cluster.Get(ctx, ref)
 		switch {
-		case isReason(err, apply.ObjectNotFound) || isReason(err, apply.KindUnknown):
+		case isApplyErrorWithReason(err, apply.ObjectNotFound) || isApplyErrorWithReason(err, apply.KindUnknown):
 			changes = append(changes, Change{Ref: ref, Action: Create})
 		case err != nil:
 			return nil, r.wrapError("reading the custom resources", err)

@@ -67,7 +67,7 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	}
 	status.Objects = mergeRefs(now.Objects, now.CustomResources)
 
-	if err := r.apply(ctx, now.Digest != "", &status); err != nil || len(status.Pending) > 0 {
+	if err := r.applyAllOrDrifted(ctx, now.Digest != "", &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
 	teardown, err := r.cluster.Delete(ctx, apply.Removed(now.Objects, r.refs), &r.asked)
@@ -91,12 +91,12 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	if err := r.createCustom(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	return r.checkAndSetReady(ctx, status)
+	return r.callCheckFnAndSetReady(ctx, status)
 }
 
-// apply applies those objects that are not in the desired state. If the parameter wasApplied is true, an earlier call
-// has applied all objects, so apply first reads the objects to find those that differ.
-func (r *release) apply(ctx context.Context, wasApplied bool, status *Status) error {
+// applyAllOrDrifted applies all objects. If the parameter wasApplied is true, an earlier call has applied all objects,
+// so applyAllOrDrifted first reads the objects, and applies only those that differ.
+func (r *release) applyAllOrDrifted(ctx context.Context, wasApplied bool, status *Status) error {
 	if wasApplied {
 		if _, err := r.cluster.FindDrift(ctx, r.set, &r.done); err != nil {
 			return r.wrapError("comparing the objects", err)
@@ -134,23 +134,23 @@ func (r *release) addNotReady(ctx context.Context, status *Status) error {
 func (r *release) createCustom(ctx context.Context, status *Status) error {
 	for i, ref := range r.custom {
 		_, err := r.cluster.Get(ctx, ref)
-		if isReason(err, apply.ObjectNotFound) {
+		if isApplyErrorWithReason(err, apply.ObjectNotFound) {
 			object := r.CustomResources[i].DeepCopy()
 			object.SetNamespace(ref.Namespace)
 			_, err = r.cluster.Create(ctx, object, apply.DefaultOwner)
 		}
 		switch {
-		case isReason(err, apply.KindUnknown):
+		case isApplyErrorWithReason(err, apply.KindUnknown):
 			status.addPending(fmt.Sprintf("%s waits: the cluster does not serve its kind yet", ref))
-		case err != nil && !isReason(err, apply.ObjectExists):
+		case err != nil && !isApplyErrorWithReason(err, apply.ObjectExists):
 			return r.wrapError("creating the custom resources", err)
 		}
 	}
 	return nil
 }
 
-// checkAndSetReady calls CheckFn and sets Ready.
-func (r *release) checkAndSetReady(ctx context.Context, status Status) (Status, error) {
+// callCheckFnAndSetReady calls CheckFn and sets Ready.
+func (r *release) callCheckFnAndSetReady(ctx context.Context, status Status) (Status, error) {
 	if r.CheckFn != nil {
 		ready, err := r.CheckFn(ctx, r.BaseResource, r.ClusterInfo)
 		if err != nil {

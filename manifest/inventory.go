@@ -44,7 +44,7 @@ func (r *release) inventoryRef() apply.Ref {
 // loadInventory reads the inventory. loadInventory returns nil if the inventory does not exist.
 func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
 	object, err := r.cluster.Get(ctx, r.inventoryRef())
-	if isReason(err, apply.ObjectNotFound) || isReason(err, apply.NamespaceNotFound) {
+	if isApplyErrorWithReason(err, apply.ObjectNotFound) || isApplyErrorWithReason(err, apply.NamespaceNotFound) {
 		return nil, nil
 	}
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *release) storeInventory(ctx context.Context, before *inventory, now inv
 		err = result.Failed[0]
 	}
 	switch {
-	case isReason(err, apply.NamespaceNotFound):
+	case isApplyErrorWithReason(err, apply.NamespaceNotFound):
 		return &Error{reason: apply.NamespaceNotFound, doing: fmt.Sprintf("installing release %q", r.name),
 			problem: fmt.Sprintf("namespace %q does not exist: create it or set the flag CreateNamespace", r.namespace),
 			err:     err}
@@ -104,8 +104,8 @@ func (r *release) wrapError(doing string, err error) error {
 	return fmt.Errorf("%s of release %q in namespace %q: %w", doing, r.name, r.namespace, err)
 }
 
-// isReason reports whether err is an error of package apply that has this reason.
-func isReason(err error, reason string) bool {
+// isApplyErrorWithReason reports whether err is an error of package apply that has this reason.
+func isApplyErrorWithReason(err error, reason string) bool {
 	e, ok := errors.AsType[*apply.Error](err)
 	return ok && e.Reason() == reason
 }

@@ -107,9 +107,9 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 // addOwnNamespace adds the namespace of the release to the objects that InstallOrUpgradeChart manages, if
 // InstallOrUpgradeChart has created or creates the namespace. A namespace that existed before the installation is not
 // added. The namespace contains the inventory, so the namespace must exist before the inventory is written.
-// addOwnNamespace creates a missing namespace if the parameter createMissing is true and if either the flag
+// addOwnNamespace creates a missing namespace if the parameter createInCluster is true and if either the flag
 // CreateNamespace is set or the chart contains the namespace.
-func (r *release) addOwnNamespace(ctx context.Context, createMissing bool) error {
+func (r *release) addOwnNamespace(ctx context.Context, createInCluster bool) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{
 			"name": r.namespace, "labels": map[string]any{"name": r.namespace, labelRelease: r.name}}}}
@@ -121,12 +121,12 @@ func (r *release) addOwnNamespace(ctx context.Context, createMissing bool) error
 	}
 	existing, err := r.cluster.Get(ctx, apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace})
 	switch {
-	case isReason(err, apply.ObjectNotFound):
-		if createMissing {
+	case isApplyErrorWithReason(err, apply.ObjectNotFound):
+		if createInCluster {
 			empty := namespace.DeepCopy()
 			empty.SetAnnotations(map[string]string{annotationNamespaceOnly: "true"})
 			if _, err := r.cluster.Create(ctx, empty, apply.DefaultOwner); err != nil &&
-				!isReason(err, apply.ObjectExists) {
+				!isApplyErrorWithReason(err, apply.ObjectExists) {
 				return r.wrapError("creating the namespace", err)
 			}
 		}

@@ -30,7 +30,7 @@ func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 	} else if err := r.deleteLeftoverNamespace(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	return r.checkAndSetReady(ctx, status)
+	return r.callCheckFnAndSetReady(ctx, status)
 }
 
 // uninstall deletes the custom resources, after that all objects, and at the end the inventory. The deletion of the
@@ -69,7 +69,7 @@ func (r *release) deleteLeftoverNamespace(ctx context.Context, status *Status) e
 	ref := apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace}
 	namespace, err := r.cluster.Get(ctx, ref)
 	switch {
-	case isReason(err, apply.ObjectNotFound):
+	case isApplyErrorWithReason(err, apply.ObjectNotFound):
 		return nil
 	case err != nil:
 		return r.wrapError("reading the namespace", err)

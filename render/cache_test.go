@@ -200,7 +200,7 @@ func renderAgain(t testing.TB, a *Artefact) func() *Bundle {
 	asks := a.CapabilityQueries(settings)
 	return func() *Bundle {
 		opts := Options{Digest: settings.Digest(a.Digest(), asks)}
-		bundle, err := c.Get(t.Context(), opts.BundleDigest(),
+		bundle, err := c.Get(t.Context(), opts.ResultingBundleDigest(),
 			func() (*Bundle, error) { return a.Render(t.Context(), settings, opts) })
 		if err != nil {
 			t.Fatal(err)

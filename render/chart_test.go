@@ -774,7 +774,7 @@ func TestSettingsDigest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Options{PullSecret: "p", Digest: have}).BundleDigest(); bundle.Digest != want {
+	if want := (Options{PullSecret: "p", Digest: have}).ResultingBundleDigest(); bundle.Digest != want {
 		t.Errorf("the bundle has digest %s, known before is %s", bundle.Digest, want)
 	}
 }

@@ -35,7 +35,7 @@ data:
 		settings := render.Settings{Release: "corner", Set: []string{"replicas=2"},
 			Capabilities: render.Capabilities{APIVersions: serves}}
 		options := render.Options{Digest: settings.Digest(chart.Digest(), chart.CapabilityQueries(settings))}
-		bundle, err := cache.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
+		bundle, err := cache.Get(ctx, options.ResultingBundleDigest(), func() (*render.Bundle, error) {
 			fmt.Println("rendering, since", chart.CapabilityQueries(settings), "has a new answer")
 			return chart.Render(ctx, settings, options)
 		})

@@ -24,7 +24,7 @@ var reference = regexp.MustCompile(
 // image has the parts of an image reference that are the same in different registries.
 type image struct{ name, tag, digest string }
 
-func parseImage(text string) (image, bool) {
+func parseImageNameTagDigest(text string) (image, bool) {
 	m := reference.FindStringSubmatch(text)
 	if m == nil || len(text) > 512 {
 		return image{}, false
@@ -42,7 +42,7 @@ type target struct {
 func parseLocalizedImages(texts []string) ([]target, error) {
 	targets := make([]target, 0, len(texts))
 	for _, text := range texts {
-		parsed, ok := parseImage(text)
+		parsed, ok := parseImageNameTagDigest(text)
 		if !ok {
 			return nil, &Error{Code: InvalidImage,
 				Problem: fmt.Sprintf("%q in the list of localized images is not an image reference: "+
@@ -143,7 +143,7 @@ func localizeContainer(container map[string]any, targets []target) *Error {
 		return nil
 	}
 	if text, _ := container["image"].(string); text != "" {
-		parsed, ok := parseImage(text)
+		parsed, ok := parseImageNameTagDigest(text)
 		if !ok {
 			return &Error{Code: InvalidImage, Problem: fmt.Sprintf(
 				"image %q of container %q is not an image reference: correct it in the module's manifest",
@@ -157,7 +157,7 @@ func localizeContainer(container map[string]any, targets []target) *Error {
 		text, _ := variable["value"].(string)
 		// The value of an environment variable is treated as an image only if it has a tag or a digest, because any
 		// plain word is a valid image reference.
-		if parsed, ok := parseImage(text); ok && strings.ContainsAny(text, ":@") {
+		if parsed, ok := parseImageNameTagDigest(text); ok && strings.ContainsAny(text, ":@") {
 			variable["value"] = localizedImage(targets, parsed, text)
 		}
 	}

@@ -35,14 +35,14 @@ func TestParseImage(t *testing.T) {
 		"r.io/op@" + digest:                      {"op", "", digest},
 		"r.io/op:1.0@" + digest:                  {"op", "1.0", digest},
 	} {
-		if got, ok := parseImage(text); !ok || got != want {
+		if got, ok := parseImageNameTagDigest(text); !ok || got != want {
 			t.Errorf("%q: got %v, %v", text, got, ok)
 		}
 	}
 	for _, text := range []string{"", " op", "op:", "Op:1", "a//b", "op:1.0:2", "http://r.io/op:1", ":8080",
 		"op@sha256:12", "-a", "{{ .Image }}",
 		"a/" + strings.Repeat("b", 600)} {
-		if got, ok := parseImage(text); ok {
+		if got, ok := parseImageNameTagDigest(text); ok {
 			t.Errorf("%q: taken for %v", text, got)
 		}
 	}

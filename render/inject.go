@@ -32,18 +32,19 @@ type Injection struct {
 	Source string
 }
 
-// isMarked reports whether an object is a Secret whose data must be replaced because it has the annotation
+// isMarkedSecret reports whether an object is a Secret whose data must be replaced because it has the annotation
 // Injection.Annotation.
-func (i *Injection) isMarked(o *unstructured.Unstructured) bool {
+func (i *Injection) isMarkedSecret(o *unstructured.Unstructured) bool {
 	return i != nil && o.GetAPIVersion() == "v1" && o.GetKind() == "Secret" &&
 		o.GetAnnotations()[i.Annotation] == "true"
 }
 
-// inject replaces the data of a marked Secret by the data of Injection, and returns every other object unchanged. If a
-// Secret is marked, but the module is not allowed to receive data, inject returns the unchanged Secret and a sentence
-// for Bundle.LeftOut.
-func (i *Injection) inject(o *unstructured.Unstructured) (out *unstructured.Unstructured, leftOut string, err error) {
-	if !i.isMarked(o) {
+// replaceMarkedSecretData replaces the data of a marked Secret by the data of Injection, and returns every other object
+// unchanged. If a Secret is marked, but the module is not allowed to receive data, replaceMarkedSecretData returns the
+// unchanged Secret and a sentence for Bundle.LeftOut.
+func (i *Injection) replaceMarkedSecretData(o *unstructured.Unstructured) (
+	out *unstructured.Unstructured, leftOut string, err error) {
+	if !i.isMarkedSecret(o) {
 		return o, "", nil
 	}
 	if i.Version == "" {

@@ -81,7 +81,7 @@ func TestInjectionRefused(t *testing.T) {
 // which older managers have stored stay valid. Injections with different Versions must result in different digests.
 func TestInjectionDigest(t *testing.T) {
 	digest := func(i *render.Injection) string {
-		return render.Options{Digest: "sha256:a", Injection: i}.BundleDigest()
+		return render.Options{Digest: "sha256:a", Injection: i}.ResultingBundleDigest()
 	}
 	none := digest(nil)
 	if got := digest(&render.Injection{Annotation: "example.com/inject"}); got != none {

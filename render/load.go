@@ -159,7 +159,7 @@ func (a *Artefact) readReferred(root fs.FS, folder string, left *input.Budget) e
 	}
 	read := []string{folder}
 	for next := 0; next < len(a.files); next++ { // the list grows
-		for _, target := range kustomize.Referred(a.files[next]) {
+		for _, target := range kustomize.ReferencedPaths(a.files[next]) {
 			contains := func(dir string) bool { return target == dir || strings.HasPrefix(target, dir+"/") }
 			if !fs.ValidPath(target) || target == "." || slices.ContainsFunc(read, contains) {
 				continue
@@ -227,7 +227,7 @@ func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 	input.Hash(sum, a.digest, clean)
 	sub := &Artefact{kind: Manifests, digest: "sha256:" + hex.EncodeToString(sum.Sum(nil)), files: a.files, root: clean,
 		ignore: a.ignore, link: a.link}
-	if len(sub.filesInRoot()) == 0 {
+	if len(sub.filesBelowRoot()) == 0 {
 		return nil, &Error{Code: InvalidArchive, File: folder,
 			Problem: "the artefact has no such folder: correct the path"}
 	}
@@ -271,7 +271,7 @@ func (a *Artefact) detectKindAndUnpackChart(left *input.Budget) error {
 	if a.kind != Chart {
 		return nil
 	}
-	files, err := unpackSubcharts(a.filesInRoot(), left, 0)
+	files, err := unpackSubcharts(a.filesBelowRoot(), left, 0)
 	if err != nil {
 		return err
 	}
@@ -299,8 +299,8 @@ func onlyFolder(files []input.File) (string, bool) {
 	return first, ok
 }
 
-// filesInRoot returns the files of the top folder. The paths of the returned files are relative to the top folder.
-func (a *Artefact) filesInRoot() []input.File {
+// filesBelowRoot returns the files of the top folder. The paths of the returned files are relative to the top folder.
+func (a *Artefact) filesBelowRoot() []input.File {
 	if a.root == "." {
 		return a.files
 	}
@@ -344,7 +344,8 @@ func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input
 			return nil, &Error{Code: InvalidChart, File: f.Path,
 				Problem: "it is no packaged chart, which has one folder and no links: package it with Helm"}
 		}
-		if inner, err = unpackSubcharts((&Artefact{files: inner, root: top}).filesInRoot(), left, depth+1); err != nil {
+		if inner, err = unpackSubcharts((&Artefact{files: inner, root: top}).filesBelowRoot(), left,
+			depth+1); err != nil {
 			return nil, input.InFile(f.Path, err)
 		}
 		for _, i := range inner { // "~" distinguishes the unpacked chart from a folder with the same name
@@ -482,7 +483,7 @@ func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 	if len(a.files) == 1 && a.files[0].Path == "" {
 		return Parse(a.files[0].Data)
 	}
-	files := a.filesInRoot()
+	files := a.filesBelowRoot()
 	if len(files) > 1 {
 		files = slices.DeleteFunc(slices.Clone(files), func(f input.File) bool { return !input.IsManifest(f.Path) })
 	}

@@ -6,7 +6,7 @@
 //	settings := render.Settings{Release: "redis", Namespace: "cache", Set: []string{"replica.count=2"}}
 //	queries := artefact.CapabilityQueries(settings)
 //	options := render.Options{Labels: …, Images: …, Digest: settings.Digest(artefact.Digest(), queries)}
-//	bundle, err := cache.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
+//	bundle, err := cache.Get(ctx, options.ResultingBundleDigest(), func() (*render.Bundle, error) {
 //		return artefact.Render(ctx, settings, options)
 //	})
 //	for _, o := range bundle.Objects {
@@ -74,7 +74,7 @@ import (
 // Bundle is the rendered content of one module version with one configuration. A Bundle must not be changed.
 type Bundle struct {
 	// Digest identifies the artefact and the Options together, as "sha256:<hex>". If Options.Digest is set, Digest is
-	// Options.BundleDigest. If Options.Digest is empty, Digest is computed from the objects.
+	// Options.ResultingBundleDigest. If Options.Digest is empty, Digest is computed from the objects.
 	Digest string
 	// Objects are the rendered objects, in the order of the artefact.
 	Objects []*Object
@@ -83,8 +83,8 @@ type Bundle struct {
 	LeftOut []string
 }
 
-// Size is the length of all encoded objects in bytes.
-func (b *Bundle) Size() int {
+// EncodedBytes is the length of all encoded objects in bytes.
+func (b *Bundle) EncodedBytes() int {
 	size := 0
 	for _, o := range b.Objects {
 		size += o.Size()
@@ -126,10 +126,10 @@ type Manager struct {
 	Name      string
 }
 
-// BundleDigest returns the digest of the Bundle that Build creates with the Options o. BundleDigest does not need the
-// artefact. If o.Digest is empty, BundleDigest returns "", because the digest of the Bundle is then computed from the
-// objects.
-func (o Options) BundleDigest() string {
+// ResultingBundleDigest returns the digest of the Bundle that Build creates with the Options o. ResultingBundleDigest
+// does not need the artefact. If o.Digest is empty, ResultingBundleDigest returns "", because the digest of the Bundle
+// is then computed from the objects.
+func (o Options) ResultingBundleDigest() string {
 	if o.Digest == "" {
 		return ""
 	}
@@ -181,7 +181,7 @@ func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) 
 		if err != nil {
 			return nil, err
 		}
-		in, ignored, err := opts.Injection.inject(in)
+		in, ignored, err := opts.Injection.replaceMarkedSecretData(in)
 		if err != nil {
 			return nil, err
 		}
@@ -204,7 +204,7 @@ func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) 
 		bundle.Objects = append(bundle.Objects, object)
 		input.Hash(content, object.digest, object.Namespace)
 	}
-	if bundle.Digest = opts.BundleDigest(); bundle.Digest == "" {
+	if bundle.Digest = opts.ResultingBundleDigest(); bundle.Digest == "" {
 		bundle.Digest = opts.digest(hex.EncodeToString(content.Sum(nil)))
 	}
 	return bundle, nil

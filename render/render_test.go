@@ -297,7 +297,7 @@ func TestDigestCovers(t *testing.T) {
 		Manager: &Manager{Name: "m"}, Digest: "sha256:1"}
 	text := object("a", "")
 	first := build(t, text, base).Digest
-	if first != base.BundleDigest() {
+	if first != base.ResultingBundleDigest() {
 		t.Error("BundleDigest is not the digest of Build")
 	}
 	if got := build(t, object("b", ""), base).Digest; got != first {
@@ -321,7 +321,7 @@ func TestDigestCovers(t *testing.T) {
 			t.Errorf("%s: the digest stays", name)
 		}
 	}
-	if (Options{}).BundleDigest() != "" {
+	if (Options{}).ResultingBundleDigest() != "" {
 		t.Error("without the artefact's digest, BundleDigest must be empty")
 	}
 	byContent := map[string]string{}

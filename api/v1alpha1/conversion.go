@@ -78,7 +78,7 @@ func (t *ModuleTemplate) ConvertTo(dst *v1beta2.ModuleTemplate) error {
 	if err := restoreStoredFromAnnotation(t.Annotations, contentOfStoredModuleTemplate(to)); err != nil {
 		return err
 	}
-	meta, err := metaWithAllLosses(t.ObjectMeta, contentOfModuleTemplate(fromStoredModuleTemplate(to)),
+	meta, err := metaWithAllLosses(t.ObjectMeta, contentOfModuleTemplate(lossyFromStoredModuleTemplate(to)),
 		contentOfModuleTemplate(t))
 	to.TypeMeta, to.ObjectMeta = typeMeta(v1beta2.GroupVersion.String(), v1beta2.KindModuleTemplate), meta
 	*dst = *to
@@ -87,9 +87,9 @@ func (t *ModuleTemplate) ConvertTo(dst *v1beta2.ModuleTemplate) error {
 
 // ConvertFrom converts src to v1alpha1. ConvertFrom returns the same errors as the method ConvertFrom of Kyma.
 func (t *ModuleTemplate) ConvertFrom(src *v1beta2.ModuleTemplate) error {
-	to := fromStoredModuleTemplate(src)
+	to := lossyFromStoredModuleTemplate(src)
 	if !tryRestoreAlphaFromAnnotation(src.Annotations, contentOfModuleTemplate(to)) {
-		to = fromStoredModuleTemplate(src)
+		to = lossyFromStoredModuleTemplate(src)
 	}
 	to.Labels, to.Annotations = src.Labels, src.Annotations // toStoredModuleTemplate reads module and version from them
 	meta, err := metaWithLosses(src.ObjectMeta, contentOfStoredModuleTemplate(toStoredModuleTemplate(to)),
@@ -116,7 +116,7 @@ func contentOfStoredKyma(k *v1beta2.Kyma) content       { return content{Spec: &
 func contentOfManifest(m *Manifest) content             { return content{Spec: &m.Spec, Status: &m.Status} }
 func contentOfModuleTemplate(t *ModuleTemplate) content { return content{Spec: &t.Spec} }
 func contentOfStoredManifest(m *v1beta2.Manifest) content {
-	return content{&m.Spec, &m.Status, mergeInstallIntoInstalls, splitInstallFromInstalls}
+	return content{&m.Spec, &m.Status, mergeStoredInstallIntoInstalls, splitStoredInstallFromInstalls}
 }
 func contentOfStoredModuleTemplate(t *v1beta2.ModuleTemplate) content { return content{Spec: &t.Spec} }
 
@@ -189,7 +189,7 @@ func restoreStoredFromAnnotation(annotations map[string]string, to content) erro
 // v1beta2 object that is read as v1alpha1. Every stored object must be readable, so tryRestoreAlphaFromAnnotation
 // ignores an invalid annotation: in this case, tryRestoreAlphaFromAnnotation returns false, and may have set some of
 // the values in the v1alpha1 object.
-func tryRestoreAlphaFromAnnotation(annotations map[string]string, to content) (isRestored bool) {
+func tryRestoreAlphaFromAnnotation(annotations map[string]string, to content) (isFullyRestored bool) {
 	b, err := decodeLosses(Version, annotations[AnnotationConversion])
 	return err == nil && to.restoreLosses(b.Losses) == nil
 }
@@ -314,9 +314,9 @@ func splitComponentsFromModules(tree map[string]any) {
 	}
 }
 
-// mergeInstallIntoInstalls moves spec.install to the beginning of spec.installs, and adds the key "single" to the moved
-// element, so that splitInstallFromInstalls finds the element.
-func mergeInstallIntoInstalls(tree map[string]any) {
+// mergeStoredInstallIntoInstalls moves spec.install to the beginning of spec.installs, and adds the key "single" to the
+// moved element, so that splitStoredInstallFromInstalls finds the element.
+func mergeStoredInstallIntoInstalls(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	install, ok := spec["install"].(map[string]any)
 	if !ok {
@@ -328,9 +328,9 @@ func mergeInstallIntoInstalls(tree map[string]any) {
 	delete(spec, "install")
 }
 
-// splitInstallFromInstalls moves an element of spec.installs with the key "single" to spec.install if the list has no
-// other element. If spec.installs has other elements, too, the element with the key "single" stays in the list.
-func splitInstallFromInstalls(tree map[string]any) {
+// splitStoredInstallFromInstalls moves an element of spec.installs with the key "single" to spec.install if the list
+// has no other element. If spec.installs has other elements, too, the element with the key "single" stays in the list.
+func splitStoredInstallFromInstalls(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	installs, _ := spec["installs"].([]any)
 	for _, e := range installs {

@@ -99,7 +99,8 @@ func toStoredModuleTemplate(t *ModuleTemplate) *v1beta2.ModuleTemplate {
 	from := t.DeepCopy()
 	return &v1beta2.ModuleTemplate{Spec: v1beta2.ModuleTemplateSpec{
 		Channel: from.Spec.Channel, Data: from.Spec.Data, Descriptor: from.Spec.Descriptor,
-		ModuleName: moduleName(t), Version: moduleVersion(t), Target: storedTarget(from.Spec.Target),
+		ModuleName: moduleNameFromLabel(t), Version: versionFromAnnotationOrDescriptor(t),
+		Target: storedTarget(from.Spec.Target),
 	}}
 }
 
@@ -111,7 +112,7 @@ func storedTarget(t v1beta2.Target) v1beta2.Target {
 	return ""
 }
 
-func fromStoredModuleTemplate(t *v1beta2.ModuleTemplate) *ModuleTemplate {
+func lossyFromStoredModuleTemplate(t *v1beta2.ModuleTemplate) *ModuleTemplate {
 	from := t.DeepCopy()
 	return &ModuleTemplate{Spec: ModuleTemplateSpec{
 		Channel: from.Spec.Channel, Data: from.Spec.Data, Descriptor: from.Spec.Descriptor,
@@ -129,17 +130,17 @@ var (
 	validVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?$`)
 )
 
-// moduleName returns the name of the module from its label, or "" if v1beta2 does not accept this name.
-func moduleName(t *ModuleTemplate) string {
+// moduleNameFromLabel returns the name of the module from its label, or "" if v1beta2 does not accept this name.
+func moduleNameFromLabel(t *ModuleTemplate) string {
 	if name := t.Labels[v1beta2.LabelModuleName]; len(name) <= 64 && validName.MatchString(name) {
 		return name
 	}
 	return ""
 }
 
-// moduleVersion returns the version of the module from its annotation, or else from its descriptor. moduleVersion
-// returns "" if v1beta2 accepts neither.
-func moduleVersion(t *ModuleTemplate) string {
+// versionFromAnnotationOrDescriptor returns the version of the module from its annotation, or else from its descriptor.
+// versionFromAnnotationOrDescriptor returns "" if v1beta2 accepts neither.
+func versionFromAnnotationOrDescriptor(t *ModuleTemplate) string {
 	var descriptor struct {
 		Component struct {
 			Version string `json:"version"`

@@ -474,8 +474,8 @@ func (k *Kyma) ModuleChannelOrDefault(name string) string {
 	return DefaultChannel
 }
 
-// MayDeleteCustomResources reports whether the annotation AnnotationDeleteCustomResources names a module.
-func (k *Kyma) MayDeleteCustomResources(module string) bool {
+// AnnotationAllowsDeletingCRs reports whether the annotation AnnotationDeleteCustomResources names a module.
+func (k *Kyma) AnnotationAllowsDeletingCRs(module string) bool {
 	if k == nil {
 		return false
 	}

@@ -350,9 +350,9 @@ func (m *Manifest) IsRestored() bool {
 	return m != nil && m.Annotations[AnnotationRuntimeVersion] != ""
 }
 
-// HasRuntimeInventory reports whether the controller has read the inventory of a restored Manifest from the runtime. If
-// the inventory is empty after it was read from the runtime, the runtime has no object of the module.
-func (m *Manifest) HasRuntimeInventory() bool {
+// IsInventoryReadFromRuntime reports whether the controller has read the inventory of a restored Manifest from the
+// runtime. If the inventory is empty after it was read from the runtime, the runtime has no object of the module.
+func (m *Manifest) IsInventoryReadFromRuntime() bool {
 	if !m.IsRestored() {
 		return false
 	}
@@ -361,9 +361,9 @@ func (m *Manifest) HasRuntimeInventory() bool {
 		len(m.Status.Synced) == 0)
 }
 
-// EffectiveTarget returns the cluster of the objects of the Manifest: the cluster on which they were installed, or the
-// cluster in spec if nothing was installed yet.
-func (m *Manifest) EffectiveTarget() Target {
+// InstalledOrSpecTarget returns the cluster of the objects of the Manifest: the cluster on which they were installed,
+// or the cluster in spec if nothing was installed yet.
+func (m *Manifest) InstalledOrSpecTarget() Target {
 	if s := &m.Status; s.Target == TargetControlPlane || s.AppliedDigest == "" && len(s.Synced) == 0 &&
 		m.Spec.Target == TargetControlPlane {
 		return TargetControlPlane

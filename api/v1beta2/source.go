@@ -257,7 +257,8 @@ func enumerate(words []string) string {
 	return string(b)
 }
 
-// Encode returns the source in the form of spec.install.source. Encode returns the same errors as DecodeImageSpec.
+// Encode returns the source in the form of spec.install.source. Encode returns the same errors as
+// DecodeImageSpecLeniently.
 func (s ImageSpec) Encode() (runtime.RawExtension, error) {
 	if err := s.validate(pathInstall); err != nil {
 		return runtime.RawExtension{}, err
@@ -269,10 +270,10 @@ func (s ImageSpec) Encode() (runtime.RawExtension, error) {
 	return runtime.RawExtension{Raw: raw}, nil
 }
 
-// DecodeImageSpec parses spec.install.source of a Manifest. DecodeImageSpec ignores unknown fields, for compatibility.
-// DecodeImageSpec returns a *SourceError if the source is not a JSON object, a field has a wrong type, repo, name or
-// ref is missing, or the type is neither oci-ref nor oci-dir.
-func DecodeImageSpec(source runtime.RawExtension) (ImageSpec, error) {
+// DecodeImageSpecLeniently parses spec.install.source of a Manifest. DecodeImageSpecLeniently ignores unknown fields,
+// for compatibility. DecodeImageSpecLeniently returns a *SourceError if the source is not a JSON object, a field has a
+// wrong type, repo, name or ref is missing, or the type is neither oci-ref nor oci-dir.
+func DecodeImageSpecLeniently(source runtime.RawExtension) (ImageSpec, error) {
 	var s ImageSpec
 	if len(source.Raw) == 0 {
 		return ImageSpec{}, &SourceError{path: pathInstall, Message: "it is empty"}

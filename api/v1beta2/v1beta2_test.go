@@ -184,7 +184,7 @@ func TestDecodeImageSpec(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := DecodeImageSpec(runtime.RawExtension{Raw: []byte(tc.raw)})
+			got, err := DecodeImageSpecLeniently(runtime.RawExtension{Raw: []byte(tc.raw)})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s: source differs (-want +got):\n%s", tc.reason, diff)
 			}
@@ -221,7 +221,7 @@ func FuzzImageSpec(f *testing.F) {
 			}
 			return
 		}
-		got, err := DecodeImageSpec(raw)
+		got, err := DecodeImageSpecLeniently(raw)
 		if err != nil {
 			t.Fatalf("decoding %s: %v", raw.Raw, err)
 		}
@@ -504,10 +504,10 @@ func TestManagerName(t *testing.T) {
 	var none *Watcher
 	labelled := metav1.ObjectMeta{Labels: map[string]string{LabelManagedBy: "from-label"}}
 	got := []string{
-		(&Watcher{ObjectMeta: labelled, Spec: WatcherSpec{Manager: "from-spec"}}).ManagerName(),
-		(&Watcher{ObjectMeta: labelled}).ManagerName(),
-		(&Watcher{}).ManagerName(),
-		none.ManagerName(),
+		(&Watcher{ObjectMeta: labelled, Spec: WatcherSpec{Manager: "from-spec"}}).NotifiedManagerName(),
+		(&Watcher{ObjectMeta: labelled}).NotifiedManagerName(),
+		(&Watcher{}).NotifiedManagerName(),
+		none.NotifiedManagerName(),
 	}
 	if diff := cmp.Diff([]string{"from-spec", "from-label", "", ""}, got); diff != "" {
 		t.Errorf("names differ (-want +got):\n%s", diff)
@@ -540,7 +540,7 @@ func TestWatcherAsksFor(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			selector, err := c.watcher.LabelSelector()
-			got := answers{Mode: c.watcher.Mode(), Selector: selector,
+			got := answers{Mode: c.watcher.ChangeDetectionMode(), Selector: selector,
 				Webhook: c.watcher.WebhookName(), Failed: err != nil}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)

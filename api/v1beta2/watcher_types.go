@@ -201,9 +201,9 @@ type WatcherList struct {
 	Items []Watcher `json:"items"`
 }
 
-// ManagerName returns the name of the component that is notified about changes: spec.manager, else the value of the
-// label operator.kyma-project.io/managed-by, else "".
-func (w *Watcher) ManagerName() string {
+// NotifiedManagerName returns the name of the component that is notified about changes: spec.manager, else the value of
+// the label operator.kyma-project.io/managed-by, else "".
+func (w *Watcher) NotifiedManagerName() string {
 	if w == nil {
 		return ""
 	}
@@ -213,8 +213,9 @@ func (w *Watcher) ManagerName() string {
 	return w.Labels[LabelManagedBy]
 }
 
-// Mode returns how the agent in a runtime detects changes: spec.mode, or WatcherModeWatch if spec.mode is empty.
-func (w *Watcher) Mode() WatcherMode {
+// ChangeDetectionMode returns how the agent in a runtime detects changes: spec.mode, or WatcherModeWatch if spec.mode
+// is empty.
+func (w *Watcher) ChangeDetectionMode() WatcherMode {
 	if w == nil || w.Spec.Mode == "" {
 		return WatcherModeWatch
 	}

@@ -116,7 +116,7 @@ func declaredCodes(f *ast.File, folder string) map[string]string {
 		isLibrary := strings.Contains(strings.ToLower(block.Doc.Text()), "reasons of an error")
 		for _, spec := range block.Specs {
 			c := spec.(*ast.ValueSpec)
-			value, is := stringLiteral(c.Values)
+			value, is := singleStringLiteral(c.Values)
 			name := c.Names[0].Name
 			switch {
 			case !is || folder != apiFolder && !isLibrary:

@@ -41,7 +41,8 @@ const remediesFile = "internal/cli/diagnosis/zz_generated.remedies.go"
 
 // files returns the function for each generated file, by its path relative to the root of the repository.
 func files() map[string]func(root string) (string, error) {
-	all := map[string]func(root string) (string, error){remediesFile: remediesSource, schemaFile: moduleConfigSchema}
+	all := map[string]func(root string) (string, error){remediesFile: generateRemediesGoFile,
+		schemaFile: moduleConfigSchema}
 	for name, write := range pages {
 		all[path.Join(folder, name)] = write
 	}

@@ -59,9 +59,9 @@ func splitRemedy(doc string) (means, do string) {
 	return means, do
 }
 
-// remediesSource returns a Go file with the remedy of each reason of a blocker. If the message of a blocker contains no
-// remedy, klm why prints the remedy from this file.
-func remediesSource(root string) (string, error) {
+// generateRemediesGoFile returns a Go file with the remedy of each reason of a blocker. If the message of a blocker
+// contains no remedy, klm why prints the remedy from this file.
+func generateRemediesGoFile(root string) (string, error) {
 	sections, err := constants(apiFile(root, "reasons.go"))
 	if err != nil {
 		return "", err
@@ -97,22 +97,22 @@ func conditionsPage(root string) (string, error) {
 			return "", err
 		}
 		for _, s := range sections {
-			writeTable(&b, s, part.prefix, part.column)
+			writeTableOfEntriesWithPrefix(&b, s, part.prefix, part.column)
 		}
 	}
 	return b.String(), nil
 }
 
-// writeTable writes a table with those entries of a section that have a name with the given prefix.
-func writeTable(b *strings.Builder, s section, prefix, column string) {
+// writeTableOfEntriesWithPrefix writes a table with those entries of a section that have a name with the given prefix.
+func writeTableOfEntriesWithPrefix(b *strings.Builder, s section, namePrefix, column string) {
 	first := true
 	for _, e := range s.entries {
-		if !strings.HasPrefix(e.name, prefix) || e.value == "" {
+		if !strings.HasPrefix(e.name, namePrefix) || e.value == "" {
 			continue
 		}
 		if first {
 			title := s.title
-			if prefix == "State" {
+			if namePrefix == "State" {
 				title = "States"
 			}
 			if title == "Others" {

@@ -44,7 +44,7 @@ func constants(file string) ([]section, error) {
 			if comment == nil && !block.Lparen.IsValid() {
 				comment, s.title = block.Doc, "Others"
 			}
-			value, is := stringLiteral(constant.Values)
+			value, is := singleStringLiteral(constant.Values)
 			if !is {
 				continue
 			}
@@ -69,9 +69,9 @@ func splitComment(name, comment string) (note, text string) {
 	return "", strings.TrimSpace(rest)
 }
 
-// stringLiteral returns the value of the only element if values is a list with one string literal. stringLiteral
-// returns false for any other list.
-func stringLiteral(values []ast.Expr) (string, bool) {
+// singleStringLiteral returns the value of the only element if values is a list with one string literal.
+// singleStringLiteral returns false for any other list.
+func singleStringLiteral(values []ast.Expr) (string, bool) {
 	if len(values) != 1 {
 		return "", false
 	}

@@ -200,7 +200,7 @@ func FuzzParseRights(f *testing.F) {
 	})
 }
 
-// TestCondition has one case for each row of the table at UnhealthyCondition.
+// TestCondition has one case for each row of the table at UnhealthyCredentialConditionOrNil.
 func TestCondition(t *testing.T) {
 	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 	saved := func(reason string) *metav1.Condition {
@@ -236,7 +236,7 @@ func TestCondition(t *testing.T) {
 	for name, c := range cases {
 		c.f.Secret, c.f.Resources = "a", resources
 		got := ""
-		if is := UnhealthyCondition(c.saved, c.f, now); is != nil {
+		if is := UnhealthyCredentialConditionOrNil(c.saved, c.f, now); is != nil {
 			got = is.Reason + " " + is.Message
 		}
 		if got != c.want {

@@ -28,9 +28,9 @@ type Finding struct {
 	Resources []schema.GroupResource
 }
 
-// UnhealthyCondition returns the condition ConditionCredentialHealthy for a finding, without generation and time, or
-// nil if nothing is wrong. saved is the condition in the status, or nil. The first row of this table that matches the
-// finding decides the condition:
+// UnhealthyCredentialConditionOrNil returns the condition ConditionCredentialHealthy for a finding, without generation
+// and time, or nil if nothing is wrong. saved is the condition in the status, or nil. The first row of this table that
+// matches the finding decides the condition:
 //
 //	1  the credential has lost rights that are needed            RightsReduced
 //	2  the saved condition has reason RightsReduced, the
@@ -38,7 +38,7 @@ type Finding struct {
 //	   credential has got rights since then                      saved
 //	3  the credential expires soon, or has expired               CredentialExpires
 //	4  any other                                                 nil
-func UnhealthyCondition(saved *metav1.Condition, f Finding, now time.Time) *metav1.Condition {
+func UnhealthyCredentialConditionOrNil(saved *metav1.Condition, f Finding, now time.Time) *metav1.Condition {
 	problem := func(reason, format string, args ...any) *metav1.Condition {
 		return &metav1.Condition{Type: v1beta2.ConditionCredentialHealthy, Status: metav1.ConditionFalse,
 			Reason: reason, Message: fmt.Sprintf(format, args...)}

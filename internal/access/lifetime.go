@@ -7,7 +7,7 @@
 //	namespace, name := access.ServiceAccountOf(cfg)
 //	rights, err := access.ParseRights(answer)        // to a SelfSubjectRulesReview
 //	lost := access.DescribeLostRights(before, rights, resources)
-//	condition := access.UnhealthyCondition(saved, finding, now)
+//	condition := access.UnhealthyCredentialConditionOrNil(saved, finding, now)
 //
 // # How it works
 //

@@ -94,8 +94,7 @@ func (v *review) decide() verdict {
 	return report
 }
 
-// reviewedObject returns the object that the AdmissionReview is about; if the operation is DELETE, it is the old
-// object.
+// reviewedObject returns the object that the AdmissionReview is about; for the operation DELETE, the old object.
 func (v *review) reviewedObject() *admitted {
 	if v.Request.Operation == "DELETE" {
 		return &v.Request.OldObject

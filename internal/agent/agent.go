@@ -114,8 +114,7 @@ type Agent struct {
 
 	watchlist atomic.Pointer[protocol.Watchlist] // current watch list; nil before the first
 	reached   atomic.Pointer[bool]               // true if the last heartbeat was answered; nil before the first
-	// requested is the heartbeat interval that the last answer of the listener requested; 0 means that it requested
-	// none.
+	// requested is the heartbeat interval that the last answer of the listener requested; 0 means no interval.
 	requested atomic.Int64
 }
 
@@ -156,7 +155,7 @@ func New(o Options) (*Agent, error) {
 	a.configMap = &objectWatch[configMap]{client: raw, resource: "configmaps",
 		name: o.Watchlist, timeout: o.WatchTimeout, failed: a.reportWatchlistError}
 	a.secret = &objectWatch[metav1.PartialObjectMetadata]{client: raw, resource: "secrets", metadata: true,
-		name: o.Secret, timeout: o.WatchTimeout, changed: a.reportMissingSecret,
+		name: o.Secret, timeout: o.WatchTimeout, changed: a.setOrClearMissingSecretProblem,
 		failed: func(err error) { // no problem of the agent: the Role of an older manager lacks this right
 			a.o.Log.V(1).Info("watching the Secret of the certificate", "error", fmt.Sprint(err))
 		}}

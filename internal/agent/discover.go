@@ -22,8 +22,7 @@ type served struct {
 	hasStatus bool
 }
 
-// discovery requests from the API server which kinds it serves. The answers are cached for cacheTTL, so that streams
-// share requests.
+// discovery requests from the API server which kinds it serves. Streams share the answers for cacheTTL.
 type discovery struct {
 	client rest.Interface
 

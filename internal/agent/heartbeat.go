@@ -77,25 +77,25 @@ func (a *Agent) sendHeartbeat(ctx context.Context) (keepsUsualInterval bool) {
 	answer, err := a.poster.Post(ctx, protocol.ManagerName, "heartbeat", body)
 	switch {
 	case err != nil:
-		a.recordListenerProblem(textWithoutURL(err))
+		a.recordControlPlaneReachability(textWithoutURL(err))
 		return false
 	case answer.Status == http.StatusOK:
-		a.recordListenerProblem("")
+		a.recordControlPlaneReachability("")
 		a.requested.Store(int64(answer.NextHeartbeat))
 		a.queue.HeartbeatDelivered(protocol.ManagerName, lost)
 		return true
 	case answer.Status == http.StatusNotFound: // the listener of the Kyma project has no heartbeats
-		a.recordListenerProblem("")
+		a.recordControlPlaneReachability("")
 		return true
 	}
-	a.recordListenerProblem(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.Status))
+	a.recordControlPlaneReachability(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.Status))
 	a.requested.Store(0) // the listener did not record the heartbeat: do not wait for a long interval
 	return answer.RetryAfter > 0
 }
 
-// recordListenerProblem records in the log and the metrics whether the listener can be reached. problem is "" if the
-// listener can be reached. Only changes are logged.
-func (a *Agent) recordListenerProblem(problem string) {
+// recordControlPlaneReachability records in the log and the metrics whether the listener can be reached. problem is ""
+// if the listener can be reached. Only changes are logged.
+func (a *Agent) recordControlPlaneReachability(problem string) {
 	reached := problem == ""
 	a.metrics.setReached(reached)
 	if former := a.reached.Swap(&reached); former != nil && *former == reached {
@@ -109,8 +109,7 @@ func (a *Agent) recordListenerProblem(problem string) {
 	}
 }
 
-// encodeHeartbeat returns the body of a heartbeat. If the body would be too large, encodeHeartbeat shortens
-// Heartbeat.Problem.
+// encodeHeartbeat returns the body of a heartbeat. If the body would be too large, Heartbeat.Problem is shortened.
 func encodeHeartbeat(h protocol.Heartbeat) ([]byte, error) {
 	for {
 		body, err := json.Marshal(h)

@@ -23,8 +23,7 @@ import (
 const (
 	pageSize     = 200   // number of objects in one page of a list
 	maxListPages = 5_000 // maximum number of pages of one list
-	// maxRetryDelay is the maximum delay after a failed request; it is short, because a missing CRD may be created at
-	// any time.
+	// maxRetryDelay is the maximum delay after a failed request; it is short, because a missing CRD may soon exist.
 	maxRetryDelay       = 5 * time.Second
 	defaultProblemDelay = 5 * time.Second  // after this time, a temporary failure is a problem
 	defaultRemovalDelay = 30 * time.Second // after this time, the removal of a watched CRD is a problem
@@ -106,10 +105,10 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
 	case apierrors.IsNotFound(err):
-		if delay := s.failureDelay(s.problemDelay, s.removalDelay); time.Since(since) >= delay {
+		if delay := s.failureGracePeriod(s.problemDelay, s.removalDelay); time.Since(since) >= delay {
 			s.problems.set(s.problemKey(), s.name()+" does not exist in the runtime")
 		}
-		s.reportRemovedResource()
+		s.reportMayHaveChangedOnCRDRemoval()
 	case time.Since(since) < s.problemDelay:
 	case apierrors.IsForbidden(err):
 		s.problems.set(s.problemKey(), "not allowed to list and watch "+s.name())
@@ -119,9 +118,9 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	return nil
 }
 
-// failureDelay returns how long a failure has to last before it is reported as a problem. failureDelay returns the
-// parameter "ifWatched" if the resource was watched before, and the parameter "ifNeverWatched" otherwise.
-func (s *stream) failureDelay(ifNeverWatched, ifWatched time.Duration) time.Duration {
+// failureGracePeriod returns how long a failure has to last before it is reported as a problem. failureGracePeriod
+// returns the parameter "ifWatched" if the resource was watched before, and the parameter "ifNeverWatched" otherwise.
+func (s *stream) failureGracePeriod(ifNeverWatched, ifWatched time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.announced {
@@ -130,10 +129,10 @@ func (s *stream) failureDelay(ifNeverWatched, ifWatched time.Duration) time.Dura
 	return ifNeverWatched
 }
 
-// reportRemovedResource is called when the CRD of a resource was deleted. It reports once to each target that any
-// object of the resource may have changed. If the CRD is created again, the stream compares the new objects with its
-// records of the former ones.
-func (s *stream) reportRemovedResource() {
+// reportMayHaveChangedOnCRDRemoval is called when the CRD of a resource was deleted. It reports once to each target
+// that any object of the resource may have changed. If the CRD is created again, the stream compares the new objects
+// with its records of the former ones.
+func (s *stream) reportMayHaveChangedOnCRDRemoval() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.known) > 0 && !s.outdated {
@@ -190,8 +189,7 @@ func (s *stream) openWatch(ctx context.Context, o metav1.ListOptions) (apiwatch.
 	return client.Watch(ctx, o)
 }
 
-// addPage records the objects of a page of a list. addPage also records which objects of the page differ from the
-// former list.
+// addPage records the objects of a page of a list, and which of these objects differ from the former list.
 func (s *stream) addPage(items []metav1.PartialObjectMetadata, first bool) {
 	if first {
 		s.beginList()
@@ -236,7 +234,7 @@ func (s *stream) finishListAndReport(complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !s.announced || l.partial || s.partial || len(l.changed) > s.queue.Limit()/2:
+	case !s.announced || l.partial || s.partial || len(l.changed) > s.queue.MaxPendingEvents()/2:
 		s.reportAllMayHaveChangedLocked(s.targets, l.fresh, &l.objects, !l.partial)
 	default:
 		for _, name := range l.changed {
@@ -332,7 +330,7 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 		if matched&filterBit(t.filter) == 0 || !d.concerns(t.field) {
 			continue
 		}
-		to := s.addresseeLocked(t)
+		to := s.managerAndEventGVKLocked(t)
 		if slices.Contains(done, to) {
 			continue
 		}
@@ -354,7 +352,7 @@ func (s *stream) reportAllMayHaveChangedLocked(targets []target, records map[str
 	complete bool) {
 	var done []addressee
 	for _, t := range targets {
-		to := s.addresseeLocked(t)
+		to := s.managerAndEventGVKLocked(t)
 		if complete && to.manager != protocol.ManagerName {
 			s.reportEachObjectLocked(t, to, records)
 			continue
@@ -386,7 +384,7 @@ func (s *stream) reportEachObjectLocked(t target, to addressee, records map[stri
 	}
 }
 
-func (s *stream) addresseeLocked(t target) addressee {
+func (s *stream) managerAndEventGVKLocked(t target) addressee {
 	to := addressee{manager: t.manager, kind: metav1.GroupVersionKind{Group: s.plan.query.group,
 		Version: t.version, Kind: t.kind}}
 	if s.served != nil {
@@ -406,8 +404,7 @@ func ifSmall(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	return o
 }
 
-// estimateMetadataSize estimates how many bytes the labels, annotations and managedFields of an object take in an
-// event.
+// estimateMetadataSize estimates the bytes of the labels, annotations and managedFields of an object in an event.
 func estimateMetadataSize(o *metav1.ObjectMeta) int {
 	bytes := 150 * len(o.ManagedFields)
 	for _, texts := range []map[string]string{o.Labels, o.Annotations} {

@@ -84,12 +84,13 @@ func (w *objectWatch[T]) openListOrWatch(ctx context.Context, query url.Values) 
 	return request.Stream(ctx)
 }
 
-// reportMissingSecret records a problem while the Secret with the certificate does not exist. The files that are
-// mounted from the Secret remain when the Secret is deleted. The running agent does not need the Secret, but the next
-// pod of the agent cannot start without it. Heartbeats report the problem, so that somebody notices the missing Secret.
-func (a *Agent) reportMissingSecret(s *metav1.PartialObjectMetadata) {
+// setOrClearMissingSecretProblem records a problem while the Secret with the certificate does not exist. The files that
+// are mounted from the Secret remain when the Secret is deleted. The running agent does not need the Secret, but the
+// next pod of the agent cannot start without it. Heartbeats report the problem, so that somebody notices the missing
+// Secret.
+func (a *Agent) setOrClearMissingSecretProblem(secretOrNil *metav1.PartialObjectMetadata) {
 	text := ""
-	if s == nil {
+	if secretOrNil == nil {
 		text = fmt.Sprintf("Secret %s, which has the certificate of the agent, does not exist", a.o.Secret)
 	}
 	a.problems.set(" secret", text)

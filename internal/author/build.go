@@ -112,7 +112,7 @@ func readConfig(file string) (*Config, []content.Finding, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // the user has named it
 	if err != nil {
 		return nil, nil, Problems{content.NewFinding(content.Error, file,
-			fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", causeOf(err)))}
+			fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", textWithoutSyscall(err)))}
 	}
 	return ParseConfig(file, text)
 }
@@ -148,7 +148,7 @@ func (m *Module) readDefaultCR(ctx context.Context) error {
 		return nil
 	}
 	problem := func(err error) error {
-		return Problems{content.NewFinding(content.Error, c.Where("defaultCR"), "defaultCR: "+causeOf(err))}
+		return Problems{content.NewFinding(content.Error, c.Where("defaultCR"), "defaultCR: "+textWithoutSyscall(err))}
 	}
 	text, err := readFileOrURL(ctx, c, c.DefaultCR)
 	if err != nil {
@@ -193,8 +193,8 @@ func readFileOrURL(ctx context.Context, c *Config, name string) ([]byte, error) 
 	return data, err
 }
 
-// causeOf returns the text of an error without the name of the failed system call.
-func causeOf(err error) string {
+// textWithoutSyscall returns the text of an error without the name of the failed system call.
+func textWithoutSyscall(err error) string {
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Path + ": " + p.Err.Error()
 	}
@@ -206,7 +206,7 @@ func (m *Module) hasClusterScopedDefaultCR() bool {
 		return false
 	}
 	gvk := m.DefaultCR.GroupVersionKind()
-	crd := check.CRDs(m.Objects)[gvk.Group+"/"+gvk.Kind]
+	crd := check.CRDsByGroupKind(m.Objects)[gvk.Group+"/"+gvk.Kind]
 	return crd != nil && crd.Spec.Scope == apiextensionsv1.ClusterScoped
 }
 

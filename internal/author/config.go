@@ -438,8 +438,8 @@ var (
 func (r *configParser) validate() {
 	r.validateName()
 	r.validateVersion()
-	r.checkFileLocation("manifest", r.Manifest, true)
-	r.checkFileLocation("defaultCR", r.DefaultCR, false)
+	r.checkLocationSyntax("manifest", r.Manifest, true)
+	r.checkLocationSyntax("defaultCR", r.DefaultCR, false)
 	r.checkURL(r.lines["repository"], "repository", r.Repository)
 	r.checkURL(r.lines["documentation"], "documentation", r.Documentation)
 	if r.Scan && r.Team == "" {
@@ -472,7 +472,7 @@ func (r *configParser) validate() {
 func (r *configParser) validateUpgrade() {
 	line := r.lines["upgrade"]
 	declared := r.Upgrade.templateUpgrade()
-	if err := channel.ValidateUpgrade(declared); err != nil {
+	if err := channel.ValidateUpgradeRangesAndRisks(declared); err != nil {
 		r.addError(line, "upgrade: %s", strings.TrimPrefix(err.Error(), "spec.upgrade."))
 		return
 	}
@@ -541,18 +541,18 @@ func suggestedVersion(version string) string {
 	return numbers + "-" + pre
 }
 
-// checkFileLocation validates the location of a file, which is a URL or a path relative to the config.
-func (r *configParser) checkFileLocation(key, value string, required bool) {
+// checkLocationSyntax validates the location of a file, which is a URL or a path relative to the config.
+func (r *configParser) checkLocationSyntax(key, pathOrURL string, isRequired bool) {
 	line := r.lines[key]
 	switch {
-	case value == "" && required:
+	case pathOrURL == "" && isRequired:
 		r.addError(line, "%s is missing: the path of a file, a chart or a Kustomize directory, or an https URL", key)
-	case value == "":
-	case strings.Contains(value, "://"):
-		r.checkURL(line, key, value)
-	case filepath.IsAbs(value) || strings.HasPrefix(value, "/"):
+	case pathOrURL == "":
+	case strings.Contains(pathOrURL, "://"):
+		r.checkURL(line, key, pathOrURL)
+	case filepath.IsAbs(pathOrURL) || strings.HasPrefix(pathOrURL, "/"):
 		r.findings = append(r.findings, content.NewFinding(content.Warning, r.Where(key), fmt.Sprintf(
-			"%s: %q is an absolute path, which others do not have: write one relative to this file", key, value)))
+			"%s: %q is an absolute path, which others do not have: write one relative to this file", key, pathOrURL)))
 	}
 }
 

@@ -13,11 +13,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// WriteConstructor writes a component constructor in the format of modulectl to file. From this constructor, the OCM
-// command line (ocm add componentversions) makes the same component version as this package. Paths in the constructor
-// are relative to the folder of the constructor. The parameter templateFile is the path of the ModuleTemplate. If
+// WriteConstructor writes a component constructor in the format of modulectl to constructorFile. From this constructor,
+// the OCM command line (ocm add componentversions) makes the same component version as this package. Paths in the
+// constructor are relative to its folder. The parameter existingTemplateFile is the path of the ModuleTemplate. If
 // content comes from a URL or a folder, WriteConstructor writes this content as one file next to the constructor.
-func (m *Module) WriteConstructor(file, templateFile string) error {
+func (m *Module) WriteConstructor(constructorFile, existingTemplateFile string) error {
 	made, err := ocm.Pack(m.Archive())
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (m *Module) WriteConstructor(file, templateFile string) error {
 				field{"access", r["access"]}))
 			continue
 		}
-		input, err := m.writeResourceInput(fmt.Sprint(r["name"]), file, templateFile)
+		input, err := m.writeResourceInput(fmt.Sprint(r["name"]), constructorFile, existingTemplateFile)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (m *Module) WriteConstructor(file, templateFile string) error {
 	if text, err = encodeYAML(fields{{"components", []any{component}}}); err != nil {
 		return err
 	}
-	return writeConstructorFile(file, text)
+	return overwriteConstructorFile(constructorFile, text)
 }
 
 // writeResourceInput returns the field input of a local resource in the constructor, which contains the path of the
@@ -82,7 +82,7 @@ func (m *Module) writeResourceInput(resource, constructorFile, templateFile stri
 	//nolint:gosec // the path is from the user's config
 	if there, err := os.ReadFile(path); err != nil || !bytes.Equal(there, text) {
 		path = strings.TrimSuffix(constructorFile, filepath.Ext(constructorFile)) + "-" + resource + ".yaml"
-		if err := writeConstructorFile(path, text); err != nil {
+		if err := overwriteConstructorFile(path, text); err != nil {
 			return nil, err
 		}
 	}
@@ -113,7 +113,7 @@ func relativeTo(file, path string) (string, error) {
 	return filepath.ToSlash(path), nil
 }
 
-func writeConstructorFile(path string, text []byte) error {
+func overwriteConstructorFile(path string, text []byte) error {
 	if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // the archive may be readable for everybody
 		return fmt.Errorf("writing the component constructor: %w", err)
 	}

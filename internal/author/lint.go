@@ -38,10 +38,10 @@ const (
 func (m *Module) Lint(previous *Module) []content.Finding {
 	all := slices.Clone(m.Findings)
 	for _, find := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects,
-		m.lintAgainstRuntimes, m.lintSizes} {
+		m.lintObjectsRefusedByAPIServer, m.lintSizes} {
 		all = append(all, find()...)
 	}
-	all = append(all, check.Rights(m.Objects)...)
+	all = append(all, check.RequestedAndDangerousRights(m.Objects)...)
 	if previous != nil {
 		all = append(all, m.lintUpgrade(previous)...)
 	}
@@ -122,7 +122,7 @@ func (m *Module) lintDefaultCR() []content.Finding {
 	}
 	gvk := m.DefaultCR.GroupVersionKind()
 	where := "default custom resource " + content.KindAndNameOf(m.DefaultCR)
-	crd := check.CRDs(m.Objects)[gvk.Group+"/"+gvk.Kind]
+	crd := check.CRDsByGroupKind(m.Objects)[gvk.Group+"/"+gvk.Kind]
 	if crd == nil {
 		return []content.Finding{content.NewFinding(content.Warning, where,
 			fmt.Sprintf("the manifest does not define its kind, %s.%s: who does?", gvk.Kind, gvk.Group))}
@@ -230,10 +230,10 @@ func (m *Module) lintObjects() []content.Finding {
 	return findings
 }
 
-// lintAgainstRuntimes reports the objects and fields that every runtime would refuse.
-func (m *Module) lintAgainstRuntimes() []content.Finding {
+// lintObjectsRefusedByAPIServer reports the objects and fields that every runtime would refuse.
+func (m *Module) lintObjectsRefusedByAPIServer() []content.Finding {
 	findings := check.Objects(m.Objects, v1beta2.RuntimeNamespace)
-	crds := check.CRDs(m.Objects)
+	crds := check.CRDsByGroupKind(m.Objects)
 	for _, o := range m.Objects {
 		gvk := o.GroupVersionKind()
 		crd := crds[gvk.Group+"/"+gvk.Kind]
@@ -292,5 +292,5 @@ func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 			"that is no upgrade: a lower version is never installed over a higher one"))
 	}
 	findings = append(findings, check.CompareObjects(previous.Version, m.Version, previous.Objects, m.Objects)...)
-	return append(findings, m.lintUpgradePaths(previous)...)
+	return append(findings, m.lintDeclaredUpgradeAndDowngrade(previous)...)
 }

@@ -26,7 +26,7 @@ import (
 func (m *Module) readManifest(ctx context.Context, root string) error {
 	c := m.Config
 	problem := func(err error) error {
-		return Problems{content.NewFinding(content.Error, c.Where("manifest"), "manifest: "+causeOf(err))}
+		return Problems{content.NewFinding(content.Error, c.Where("manifest"), "manifest: "+textWithoutSyscall(err))}
 	}
 	if c.Manifest == "" {
 		return nil // ParseConfig has reported it
@@ -78,7 +78,7 @@ func (m *Module) render(ctx context.Context, root string) ([]*unstructured.Unstr
 	}
 	objects, leftOut, err := a.RenderObjects(ctx, settings)
 	if err != nil {
-		return nil, nil, explainOutput(a, err)
+		return nil, nil, withRenderCommandHint(a, err)
 	}
 	if a.Kind() == render.Chart {
 		setMissingNamespaces(objects, settings.Namespace)
@@ -104,8 +104,9 @@ func (m *Module) render(ctx context.Context, root string) ([]*unstructured.Unstr
 	return objects, text.Bytes(), nil
 }
 
-// explainOutput adds, to an error about the output of a chart template, the klm command that prints this output.
-func explainOutput(a *render.Artefact, err error) error {
+// withRenderCommandHint adds, to an error about the output of a chart template, the klm command that prints this
+// output.
+func withRenderCommandHint(a *render.Artefact, err error) error {
 	e, ok := errors.AsType[*render.Error](err)
 	if !ok || a.Kind() != render.Chart || e.Document == 0 ||
 		e.Code != render.InvalidYAML && e.Code != render.InvalidObject {
@@ -183,7 +184,7 @@ func (c *Config) chartSettings() (s render.Settings, err error) {
 // namespaced. If a kind that counts as namespaced is cluster-scoped in the cluster, the manager later removes
 // metadata.namespace from its objects.
 func setMissingNamespaces(objects []*unstructured.Unstructured, namespace string) {
-	crds := check.CRDs(objects)
+	crds := check.CRDsByGroupKind(objects)
 	for _, o := range objects {
 		kind := o.GroupVersionKind().GroupKind()
 		namespaced, known := apply.BuiltinScope(kind)

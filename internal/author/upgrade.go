@@ -45,12 +45,13 @@ func (u *Upgrade) templateFields() fields {
 	return all
 }
 
-// lintUpgradePaths checks what spec.upgrade declares about the previous version: whether the module can be updated from
-// the previous version, and whether a downgrade to the previous version is safe. lintDowngrade finds objects that make
-// the downgrade unsafe. If spec.upgrade declares the downgrade as safe, lintUpgradePaths returns the findings of
-// lintDowngrade. If lintDowngrade finds no problem, and spec.upgrade does not declare the downgrade as safe, a finding
-// suggests that the author declares the downgrade as safe.
-func (m *Module) lintUpgradePaths(previous *Module) []content.Finding {
+// lintDeclaredUpgradeAndDowngrade checks what spec.upgrade declares about the previous version: whether the module can
+// be updated from the previous version, and whether a downgrade to the previous version is safe. lintDowngrade finds
+// objects that make the downgrade unsafe. If spec.upgrade declares the downgrade as safe,
+// lintDeclaredUpgradeAndDowngrade returns the findings of lintDowngrade. If lintDowngrade finds no problem, and
+// spec.upgrade does not declare the downgrade as safe, a finding suggests that the author declares the downgrade as
+// safe.
+func (m *Module) lintDeclaredUpgradeAndDowngrade(previous *Module) []content.Finding {
 	if m.Config == nil || !channel.IsLower(previous.Version, m.Version) {
 		return nil
 	}
@@ -85,7 +86,7 @@ func (m *Module) lintDowngrade(previous *Module) []content.Finding {
 		findings = append(findings, content.NewFinding(level, where,
 			fmt.Sprintf("way back to %s: ", previous.Version)+fmt.Sprintf(format, args...)))
 	}
-	before, after := check.CRDs(previous.Objects), check.CRDs(m.Objects)
+	before, after := check.CRDsByGroupKind(previous.Objects), check.CRDsByGroupKind(m.Objects)
 	for _, key := range slices.Sorted(maps.Keys(after)) {
 		now, old := after[key], before[key]
 		if old == nil {

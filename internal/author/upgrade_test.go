@@ -65,14 +65,15 @@ func TestLintDowngrade(t *testing.T) {
 			m := moduleOf(t, "1.1.0", c.after)
 			m.Config = &Config{Name: m.Name, Version: m.Version, Upgrade: c.declared}
 			found := false
-			for _, f := range m.lintUpgradePaths(moduleOf(t, "1.0.0", c.before)) {
+			for _, f := range m.lintDeclaredUpgradeAndDowngrade(moduleOf(t, "1.0.0", c.before)) {
 				found = found || f.Level == c.level && strings.Contains(f.String(), c.want)
 				if c.not != "" && strings.Contains(f.String(), c.not) {
 					t.Errorf("%s: got %q", c.reason, f)
 				}
 			}
 			if c.want != "" && !found {
-				t.Errorf("%s: got %v, want %s %q", c.reason, m.lintUpgradePaths(moduleOf(t, "1.0.0", c.before)),
+				t.Errorf("%s: got %v, want %s %q", c.reason, m.lintDeclaredUpgradeAndDowngrade(moduleOf(t, "1.0.0",
+					c.before)),
 					c.level, c.want)
 			}
 		})

@@ -126,8 +126,8 @@ func (d *connLimiter) removeLocked(c *conn) {
 	}
 }
 
-// markTrusted marks a connection as the connection of a peer, which may forward requests of many runtimes.
-func (d *connLimiter) markTrusted(c *conn) {
+// markAsForwardingPeer marks a connection as the connection of a peer, which may forward requests of many runtimes.
+func (d *connLimiter) markAsForwardingPeer(c *conn) {
 	if c.trusted.Swap(true) {
 		return
 	}
@@ -185,7 +185,7 @@ func (l *Listener) trustForwardedFrom(c *conn) bool {
 	if !slices.ContainsFunc(l.forwardedFrom, func(p netip.Prefix) bool { return p.Contains(c.remote) }) {
 		return false
 	}
-	l.connLimiter.markTrusted(c)
+	l.connLimiter.markAsForwardingPeer(c)
 	return true
 }
 
@@ -197,7 +197,7 @@ func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err e
 		if err != nil {
 			return nil, nil, fmt.Errorf("opening the listener's address: %w", err)
 		}
-		secured = tls.NewListener(limitedListener{inner, l.connLimiter}, l.tlsConfig())
+		secured = tls.NewListener(limitedListener{inner, l.connLimiter}, l.tlsConfigRequestingClientCert())
 	}
 	if l.opts.ForwardedAddress != "" {
 		inner, err := config.Listen(ctx, "tcp", l.opts.ForwardedAddress)
@@ -212,11 +212,11 @@ func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err e
 	return secured, plain, nil
 }
 
-// tlsConfig returns a TLS configuration that requests a client certificate, but does not verify it in the handshake.
-// The listener verifies the client certificate at each request instead, for two reasons. Roots, expiry and revocation
-// can change while a connection is open. A response can explain a refusal better than a failed handshake can. TLS
-// sessions are not resumed.
-func (l *Listener) tlsConfig() *tls.Config {
+// tlsConfigRequestingClientCert returns a TLS configuration that requests a client certificate, but does not verify it
+// in the handshake. The listener verifies the client certificate at each request instead, for two reasons. Roots,
+// expiry and revocation can change while a connection is open. A response can explain a refusal better than a failed
+// handshake can. TLS sessions are not resumed.
+func (l *Listener) tlsConfigRequestingClientCert() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS12,
 		ClientAuth:             tls.RequestClientCert,

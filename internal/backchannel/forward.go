@@ -174,8 +174,9 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 	}
 }
 
-// route forwards an event to another manager and returns the response of that manager to the client.
-func (l *Listener) route(w http.ResponseWriter, r *http.Request, manager string, from caller, body []byte) *refusal {
+// forwardToManager forwards an event to another manager and returns the response of that manager to the client.
+func (l *Listener) forwardToManager(w http.ResponseWriter, r *http.Request, manager string, from caller,
+	body []byte) *refusal {
 	base, ok := "", false
 	if l.opts.Route != nil {
 		base, ok = l.opts.Route(manager)

@@ -87,9 +87,9 @@ func newTracker(o *Options) *tracker {
 	}
 }
 
-// lock returns the record of a runtime's heartbeats, with its mutex locked. If the runtime has no record, lock creates
-// one.
-func (b *tracker) lock(kyma string) *record {
+// getOrCreateLockedRecord returns the record of a runtime's heartbeats, with its mutex locked. If the runtime has no
+// record, getOrCreateLockedRecord creates one.
+func (b *tracker) getOrCreateLockedRecord(kyma string) *record {
 	b.mu.RLock()
 	r := b.records[kyma]
 	b.mu.RUnlock()
@@ -150,7 +150,7 @@ func (b *tracker) dropLocked(r *record) {
 	if !r.state.Last.IsZero() {
 		countRuntime(r.alive, -1)
 	}
-	b.setGaugeLocked(r, false)
+	b.updateLastHeartbeatGaugeLocked(r, false)
 	b.timerMu.Lock()
 	defer b.timerMu.Unlock()
 	if r.index >= 0 {
@@ -278,13 +278,13 @@ func (b *tracker) setStateLocked(r *record, s State) (changed bool) {
 		countRuntime(true, 1)
 	}
 	r.state, r.alive = s, true
-	b.setGaugeLocked(r, false)
+	b.updateLastHeartbeatGaugeLocked(r, false)
 	return changed
 }
 
-// setGaugeLocked sets the metric with the time of a runtime's last heartbeat if the runtime is lost, and deletes this
-// metric if the runtime is alive.
-func (b *tracker) setGaugeLocked(r *record, lost bool) {
+// updateLastHeartbeatGaugeLocked sets the metric with the time of a runtime's last heartbeat if the runtime is lost,
+// and deletes this metric if the runtime is alive.
+func (b *tracker) updateLastHeartbeatGaugeLocked(r *record, lost bool) {
 	switch {
 	case lost && b.byRuntime:
 		r.hasGauge = true
@@ -344,7 +344,7 @@ func (b *tracker) checkRuntime(r *record) {
 		r.alive, r.changed.pending, r.changed.at = false, true, now
 		countRuntime(true, -1)
 		countRuntime(false, 1)
-		b.setGaugeLocked(r, true)
+		b.updateLastHeartbeatGaugeLocked(r, true)
 	}
 	notifyChanged := r.changed.pending && !r.changed.at.After(now) && r.changed.takeTurn(now)
 	notifyMissed := r.missed.pending && !r.missed.at.After(now) && r.missed.takeTurn(now)

@@ -27,14 +27,14 @@ func newCountingTracker() (*tracker, func() notified) {
 
 // heartbeat records a heartbeat of a runtime.
 func (b *tracker) heartbeat(id protocol.Identity, h protocol.Heartbeat) {
-	r := b.lock("kyma-a")
+	r := b.getOrCreateLockedRecord("kyma-a")
 	r.last = time.Now()
 	r.mu.Unlock()
 	b.recordHeartbeat(r, id, h, 0)
 }
 
 func (b *tracker) event(boot string, sequence uint64) {
-	r := b.lock("kyma-a")
+	r := b.getOrCreateLockedRecord("kyma-a")
 	r.mu.Unlock()
 	b.recordEvent(r, boot, sequence)
 }
@@ -174,7 +174,7 @@ func TestLongInterval(t *testing.T) {
 		go b.watch(ctx)
 		for _, pace := range []time.Duration{300 * time.Second, 0, time.Hour} {
 			before := got()
-			r := b.lock("kyma-a")
+			r := b.getOrCreateLockedRecord("kyma-a")
 			r.mu.Unlock()
 			b.recordHeartbeat(r, protocol.Identity{}, protocol.Heartbeat{BootID: "x"}, pace)
 			time.Sleep(b.silence + pace - time.Nanosecond)
@@ -209,7 +209,7 @@ func TestNotificationRate(t *testing.T) {
 		}
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		r, before := b.lock("kyma-a"), got()
+		r, before := b.getOrCreateLockedRecord("kyma-a"), got()
 		if r.changed.pending || r.missed.pending || before.changed < 9 || before.changed > 10 ||
 			before.missed < 9 || before.missed > 10 {
 			t.Errorf("what was pending was not notified: %+v, pending %t and %t", before,
@@ -245,7 +245,7 @@ func TestFleet(t *testing.T) {
 		last := map[string]time.Time{}
 		for i := range 3000 {
 			kyma := fmt.Sprintf("kyma-%d", i*7919%500)
-			r := b.lock(kyma)
+			r := b.getOrCreateLockedRecord(kyma)
 			r.mu.Unlock()
 			b.recordHeartbeat(r, protocol.Identity{}, protocol.Heartbeat{BootID: "x"}, 0)
 			last[kyma] = time.Now()
@@ -274,7 +274,7 @@ func TestLivesAreBounded(t *testing.T) {
 	for i := range 20 {
 		b.event(fmt.Sprint(i), 1)
 	}
-	r := b.lock("kyma-a")
+	r := b.getOrCreateLockedRecord("kyma-a")
 	defer r.mu.Unlock()
 	if len(r.boots) != maxBoots || r.boots[0].boot != "19" {
 		t.Errorf("%d boots, first %q, want %d and the newest", len(r.boots), r.boots[0].boot, maxBoots)

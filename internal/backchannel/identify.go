@@ -68,7 +68,7 @@ func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 		return caller{}, unauthorized(err.Reason, err.Message)
 	}
 	if r.Header.Get(clientcert.Header) != "" && l.isPeer(own) {
-		l.connLimiter.markTrusted(c)
+		l.connLimiter.markAsForwardingPeer(c)
 		passed, refused := l.identifyHeader(r, roots, now)
 		passed.forwarder = r.Header.Get(headerForwarded)
 		return passed, refused

@@ -339,7 +339,7 @@ func TestConnections(t *testing.T) {
 		}
 	}
 	eventually(t, "the runtime has its two", func() bool {
-		r := e.tracker.lock("kyma-a")
+		r := e.tracker.getOrCreateLockedRecord("kyma-a")
 		defer r.mu.Unlock()
 		e.connLimiter.mu.Lock()
 		defer e.connLimiter.mu.Unlock()

@@ -162,7 +162,7 @@ func (l *Listener) handleRequest(w http.ResponseWriter, r *http.Request) *refusa
 	if refused := readBody(w, r, body, limit); refused != nil {
 		return refused
 	}
-	return l.handle(w, r, to, from, rec, body.Bytes())
+	return l.handleOrForward(w, r, to, from, rec, body.Bytes())
 }
 
 // parsePath returns the target of a request path. The name of a manager may contain slashes, because the Kyma project
@@ -248,7 +248,7 @@ func (l *Listener) authorize(r *http.Request) (from caller, kyma string, refused
 // admitRequest refuses the request.
 func (l *Listener) admitRequest(kyma string, heartbeat bool) (*record, *refusal) {
 	now := time.Now()
-	r := l.tracker.lock(kyma)
+	r := l.tracker.getOrCreateLockedRecord(kyma)
 	defer r.mu.Unlock()
 	r.last = now
 	if r.inFlight >= l.opts.Limits.PerRuntime {
@@ -285,12 +285,12 @@ func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit 
 		detail: err, closeConn: true}
 }
 
-// handle delivers an event, or records a heartbeat. If another replica or another manager is responsible for the
-// request, handle forwards the request.
-func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, from caller,
+// handleOrForward delivers an event, or records a heartbeat. If another replica or another manager is responsible for
+// the request, handleOrForward forwards the request.
+func (l *Listener) handleOrForward(w http.ResponseWriter, r *http.Request, to target, from caller,
 	rec *record, body []byte) *refusal {
 	if !to.isOurs() {
-		return l.route(w, r, to.manager, from, body)
+		return l.forwardToManager(w, r, to.manager, from, body)
 	}
 	if l.opts.Leader != nil {
 		if address, me := l.opts.Leader(rec.kyma); !me {

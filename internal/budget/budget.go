@@ -61,8 +61,9 @@ func (b *Budget) Take(runtime string, now time.Time) (wait time.Duration) {
 	return 0
 }
 
-// Spend takes one token of a runtime for something that has already happened, whether or not there is a token.
-func (b *Budget) Spend(runtime string, now time.Time) {
+// SpendIfAvailable takes one token of a runtime for something that has already happened, whether or not there is a
+// token.
+func (b *Budget) SpendIfAvailable(runtime string, now time.Time) {
 	if b == nil {
 		return
 	}

@@ -44,18 +44,18 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestSpend checks that Spend takes tokens from a bucket, and that the number of tokens is never negative.
+// TestSpend checks that SpendIfAvailable takes tokens from a bucket, and that the number of tokens is never negative.
 func TestSpend(t *testing.T) {
 	now := time.Now()
 	b := New(2, time.Second)
 	for range 10 {
-		b.Spend("a", now)
+		b.SpendIfAvailable("a", now)
 	}
 	if first, later := b.Take("a", now), b.Take("a", now.Add(time.Second)); first != time.Second || later != 0 {
 		t.Errorf("waits for %s, and for %s a second later", first, later)
 	}
 	var none *Budget
-	if none.Spend("a", now); none.Take("a", now) != 0 {
+	if none.SpendIfAvailable("a", now); none.Take("a", now) != 0 {
 		t.Error("no budget refuses something")
 	}
 }

@@ -319,7 +319,7 @@ func TestCredentialEvents(t *testing.T) {
 		"Reduced": {expires, reduced, "Warning RightsReduced renew it"},
 		"Renewed": {reduced, "", ""},
 	} {
-		if got := eventsText(CredentialEvents(status(c.before), status(c.after))); got != c.want {
+		if got := eventsText(CredentialProblemEvents(status(c.before), status(c.after))); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

@@ -194,9 +194,9 @@ func ReachabilityEvents(before, after *v1beta2.KymaStatus) []Event {
 	return nil
 }
 
-// CredentialEvents compares two successive statuses of a Kyma, and returns an event if the credential of its runtime
-// has a new problem.
-func CredentialEvents(before, after *v1beta2.KymaStatus) []Event {
+// CredentialProblemEvents compares two successive statuses of a Kyma, and returns an event if the credential of its
+// runtime has a new problem.
+func CredentialProblemEvents(before, after *v1beta2.KymaStatus) []Event {
 	was := meta.FindStatusCondition(before.Conditions, v1beta2.ConditionCredentialHealthy)
 	is := meta.FindStatusCondition(after.Conditions, v1beta2.ConditionCredentialHealthy)
 	if is == nil || was != nil && was.Reason == is.Reason {

@@ -140,7 +140,7 @@ klm why runtime-a                            # why a runtime is not ready
 klm module enable sample --channel fast      # in a runtime: enable a module, and wait until it is ready
 klm completion bash > /etc/bash_completion.d/klm`,
 		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a),
-			rolloutadmin.Commands(a, channeladmin.PlanCommand(a), channeladmin.RolloutUndoCommand(a)),
+			rolloutadmin.Commands(a, channeladmin.RolloutPlanCommand(a), channeladmin.RolloutUndoCommand(a)),
 			installer.Commands(a), checkup.Commands(a, channeladmin.VersionWithdrawCommand(a)),
 			recovery.Commands(a),
 			[]*cobra.Command{fleetstatus.Command(a), fleetcalendar.Command(a), moduleCommand(a), supportdump.Command(a),

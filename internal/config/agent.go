@@ -68,7 +68,7 @@ func NewAgent() (a *Agent, notes []string) {
 	port := func(variable string, byDefault int) int {
 		text := os.Getenv(variable)
 		n, err := strconv.Atoi(text)
-		if err == nil && isPort(n) {
+		if err == nil && isPortAcceptedByKymaAgent(n) {
 			return n
 		}
 		if text != "" {
@@ -80,8 +80,9 @@ func NewAgent() (a *Agent, notes []string) {
 	return a, notes
 }
 
-// isPort reports whether the Kyma project's agent accepts n as a port: n must be greater than 1 and less than 65535.
-func isPort(n int) bool { return n > 1 && n < 65535 }
+// isPortAcceptedByKymaAgent reports whether the Kyma project's agent accepts n as a port: n must be greater than 1 and
+// less than 65535.
+func isPortAcceptedByKymaAgent(n int) bool { return n > 1 && n < 65535 }
 
 // Register adds a flag for every field of the configuration.
 func (a *Agent) Register(f *pflag.FlagSet) {
@@ -128,8 +129,8 @@ func (a *Agent) Validate() error {
 		"%q is not host:port ($KCP_ADDR)", a.KCPAddr)
 	check(a.KCPContract == "" || contract.MatchString(a.KCPContract), "kcp-contract",
 		"%q is not one segment of a path ($KCP_CONTRACT)", a.KCPContract)
-	check(isPort(a.WebhookPort), "webhook-port", "%d is not a port", a.WebhookPort)
-	check(isPort(a.MetricsPort), "metrics-port", "%d is not a port", a.MetricsPort)
+	check(isPortAcceptedByKymaAgent(a.WebhookPort), "webhook-port", "%d is not a port", a.WebhookPort)
+	check(isPortAcceptedByKymaAgent(a.MetricsPort), "metrics-port", "%d is not a port", a.MetricsPort)
 	check(a.WebhookPort != a.MetricsPort, "metrics-port", "%d is already the port of the webhook", a.MetricsPort)
 	namespace, name, found := strings.Cut(a.Watchlist, "/")
 	check(found && dnsLabel.MatchString(namespace) && dnsName.MatchString(name), "watchlist",

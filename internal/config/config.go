@@ -559,11 +559,11 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.ExitAfterStep, "exit-after-step", m.ExitAfterStep,
 		"for tests of faults: CONTROLLER/STEP[:N] ends the process after this step has run N times")
 	_ = f.MarkHidden("exit-after-step") // the flag was added one line above
-	m.registerDeprecated(f)
+	m.registerFormerFlagNames(f)
 }
 
-// registerDeprecated adds renamed flags under their former names.
-func (m *Manager) registerDeprecated(f *pflag.FlagSet) {
+// registerFormerFlagNames adds renamed flags under their former names.
+func (m *Manager) registerFormerFlagNames(f *pflag.FlagSet) {
 	const usage = "former name of another flag"
 	f.IntVar(&m.MaxNewRuntimes, "max-concurrent-beginnings", m.MaxNewRuntimes, usage)
 	f.IntVar(&m.MaxControlPlaneWritesWhileUrgent, "max-control-plane-writes-behind",
@@ -715,12 +715,12 @@ func (m *Manager) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ForNamespace returns the configuration for one of WatchNamespaces. ForNamespace disables the parts of which a process
-// has only one, because they run with the configuration of Namespace: the servers, the conversion webhook, and the
-// listener of agents.
-func (m *Manager) ForNamespace(name string) *Manager {
+// ForNamespaceWithoutServers returns the configuration for one of WatchNamespaces. ForNamespaceWithoutServers disables
+// the parts of which a process has only one, because they run with the configuration of Namespace: the servers, the
+// conversion webhook, and the listener of agents.
+func (m *Manager) ForNamespaceWithoutServers(namespace string) *Manager {
 	further := *m
-	further.Namespace, further.WatchNamespaces = name, nil
+	further.Namespace, further.WatchNamespaces = namespace, nil
 	further.MetricsBindAddress, further.HealthProbeBindAddress, further.PprofBindAddress = "0", "0", "0"
 	further.EnableWebhooks = false
 	further.ControlPlaneServiceAccount = "" // modules of two managers cannot share objects

@@ -217,7 +217,7 @@ func TestForNamespace(t *testing.T) {
 	if err := m.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	further := m.ForNamespace("default")
+	further := m.ForNamespaceWithoutServers("default")
 	if err := further.Validate(); err != nil {
 		t.Error(err)
 	}

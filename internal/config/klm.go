@@ -78,7 +78,7 @@ func (k *Klm) Register(f *pflag.FlagSet) {
 // Validate returns the first error of the configuration, with the name of its flag.
 func (k *Klm) Validate() error {
 	switch {
-	case !slices.Contains(Formats, k.Output) && !slices.ContainsFunc(templates, k.hasTemplate):
+	case !slices.Contains(Formats, k.Output) && !slices.ContainsFunc(templates, k.isOutputWithTemplate):
 		return fmt.Errorf("--output: %q is none of %s", k.Output,
 			strings.Join(append(slices.Clone(Formats), "jsonpath=TEMPLATE", "custom-columns=TITLE:PATH,…"), ", "))
 	case k.Namespace != "" && !dnsLabel.MatchString(k.Namespace):
@@ -89,8 +89,8 @@ func (k *Klm) Validate() error {
 	return nil
 }
 
-// hasTemplate reports whether Output is a format with a template, and contains a template.
-func (k *Klm) hasTemplate(format string) bool {
-	template, is := strings.CutPrefix(k.Output, format)
+// isOutputWithTemplate reports whether Output consists of the parameter formatPrefix and a template.
+func (k *Klm) isOutputWithTemplate(formatPrefix string) bool {
+	template, is := strings.CutPrefix(k.Output, formatPrefix)
 	return is && template != ""
 }

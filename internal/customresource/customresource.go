@@ -181,7 +181,7 @@ func FindOfUsers(ctx context.Context, q Question) (Found, error) {
 			}
 		}
 		k.count = len(k.items) + max(0, page.More-max(0, own.countOf(k.kind)-seen))
-		if k.count > 0 && !own.keeps(k.kind) {
+		if k.count > 0 && !own.hasKeptInventoryObject(k.kind) {
 			f.Kinds = append(f.Kinds, k)
 		}
 	}

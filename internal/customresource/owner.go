@@ -32,7 +32,7 @@ func (q Question) ownership(ctx context.Context, pages []apply.Instances) (owner
 	}
 	for i := range all {
 		m := &all[i]
-		if m.EffectiveTarget() != q.Manifest.EffectiveTarget() {
+		if m.InstalledOrSpecTarget() != q.Manifest.InstalledOrSpecTarget() {
 			continue // its custom resource is on another cluster
 		}
 		if m.Name != q.Manifest.Name {
@@ -49,7 +49,10 @@ func (q Question) ownership(ctx context.Context, pages []apply.Instances) (owner
 func (w *ownership) isOfUser(o *apply.ObjectMetadata) bool {
 	isDefault := func(declared apply.Ref) bool { return isDeclared(o.Ref, declared) }
 	return !slices.ContainsFunc(w.inventory, o.SameObject) && !slices.ContainsFunc(w.defaults, isDefault) &&
-		!slices.ContainsFunc(o.Owners, func(owner metav1.OwnerReference) bool { return w.isOwner(o, owner) })
+		!slices.ContainsFunc(o.Owners, func(owner metav1.OwnerReference) bool {
+			return w.isOwnerRefToModuleObject(o,
+				owner)
+		})
 }
 
 // isDeclared reports whether an object in the runtime is the default custom resource that the spec of a Manifest
@@ -65,16 +68,17 @@ func isDeclared(o, declared apply.Ref) bool {
 	return o.SameObject(declared)
 }
 
-// isOwner reports whether an owner reference of a custom resource points to an object of the module, or to a custom
-// resource of a kind of the module.
-func (w *ownership) isOwner(o *apply.ObjectMetadata, owner metav1.OwnerReference) bool {
-	version, err := schema.ParseGroupVersion(owner.APIVersion)
+// isOwnerRefToModuleObject reports whether an owner reference of a custom resource points to an object of the module,
+// or to a custom resource of a kind of the module.
+func (w *ownership) isOwnerRefToModuleObject(o *apply.ObjectMetadata, ownerRef metav1.OwnerReference) bool {
+	version, err := schema.ParseGroupVersion(ownerRef.APIVersion)
 	if err != nil {
 		return false
 	}
-	kind := schema.GroupKind{Group: version.Group, Kind: owner.Kind}
+	kind := schema.GroupKind{Group: version.Group, Kind: ownerRef.Kind}
 	return slices.Contains(w.kinds, kind) || slices.ContainsFunc(w.inventory, func(r apply.Ref) bool {
-		return r.GVK().GroupKind() == kind && r.Name == owner.Name && (r.Namespace == "" || r.Namespace == o.Namespace)
+		return r.GVK().GroupKind() == kind && r.Name == ownerRef.Name && (r.Namespace == "" ||
+			r.Namespace == o.Namespace)
 	})
 }
 
@@ -89,7 +93,8 @@ func (w *ownership) countOf(kind schema.GroupKind) int {
 	return n
 }
 
-// keeps reports whether the module keeps a custom resource of a kind. The CRD of a kept custom resource is kept, too.
-func (w *ownership) keeps(kind schema.GroupKind) bool {
+// hasKeptInventoryObject reports whether the module keeps a custom resource of a kind. The CRD of a kept custom
+// resource is kept, too.
+func (w *ownership) hasKeptInventoryObject(kind schema.GroupKind) bool {
 	return slices.ContainsFunc(w.inventory, func(r apply.Ref) bool { return r.Keep && r.GVK().GroupKind() == kind })
 }

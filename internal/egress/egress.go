@@ -152,7 +152,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRedirect(r, response); err != nil {
+	if err := refuseDowngradeOrBodyRedirect(r, response); err != nil {
 		_ = response.Body.Close()
 		return nil, err
 	}
@@ -162,8 +162,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // CloseIdleConnections closes connections on which no request is running.
 func (t *Transport) CloseIdleConnections() { t.http.CloseIdleConnections() }
 
-// checkRedirect returns an error if a response is a redirect that must not be followed.
-func checkRedirect(r *http.Request, response *http.Response) error {
+// refuseDowngradeOrBodyRedirect returns an error if a response is a redirect that must not be followed.
+func refuseDowngradeOrBodyRedirect(r *http.Request, response *http.Response) error {
 	if response.StatusCode < 300 || response.StatusCode > 399 {
 		return nil
 	}
@@ -191,7 +191,7 @@ func (t *Transport) proxyOf(r *http.Request) (*url.URL, error) {
 	}
 	host := hostPort(r.URL)
 	if ip, err := netip.ParseAddr(r.URL.Hostname()); err == nil {
-		if err := t.check(host, ip, t.trusted[host]); err != nil {
+		if err := t.refuseSpecialOrDeniedIP(host, ip, t.trusted[host]); err != nil {
 			return nil, err
 		}
 	}
@@ -209,13 +209,13 @@ func (t *Transport) dial(ctx context.Context, network, host string) (net.Conn, e
 		if err != nil {
 			return fmt.Errorf("connecting to %s is refused: %q is not an IP address and port", host, address)
 		}
-		return t.check(host, dialled.Addr(), isTrusted)
+		return t.refuseSpecialOrDeniedIP(host, dialled.Addr(), isTrusted)
 	}
 	return d.DialContext(ctx, network, host)
 }
 
-// check returns an Error if requests to an address are refused.
-func (t *Transport) check(host string, ip netip.Addr, isTrusted bool) error {
+// refuseSpecialOrDeniedIP returns an Error if requests to an address are refused.
+func (t *Transport) refuseSpecialOrDeniedIP(host string, ip netip.Addr, isTrusted bool) error {
 	all := addressesIn(ip.WithZone(""))
 	for _, ip := range all {
 		if isIn(t.options.Allow, ip) {

@@ -82,7 +82,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		transport := New(Options{Deny: mustParsePrefixes("10.96.0.1/32"), Allow: mustParsePrefixes("10.96.0.9/32"),
 			Hint: "use --x"})
-		err := transport.check("host:1", netip.MustParseAddr(address), false)
+		err := transport.refuseSpecialOrDeniedIP("host:1", netip.MustParseAddr(address), false)
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: got %v", address, err)

@@ -3,7 +3,7 @@
 //
 // # Use
 //
-//	recorder := eventrecorder.New(mgr.GetEventRecorder("lifecycle-manager"), mgr.GetLogger())
+//	recorder := eventrecorder.NewRateLimited(mgr.GetEventRecorder("lifecycle-manager"), mgr.GetLogger())
 //
 // # How it works
 //
@@ -79,15 +79,15 @@ type logged struct {
 	repeated int
 }
 
-// New returns a Recorder that logs events. The Recorder passes the events within the limits of Burst and Interval to
-// the recorder in the parameter next.
-func New(next events.EventRecorder, log logr.Logger) *Recorder {
+// NewRateLimited returns a Recorder that logs events. The Recorder passes the events within the limits of Burst and
+// Interval to the recorder in the parameter next.
+func NewRateLimited(next events.EventRecorder, log logr.Logger) *Recorder {
 	return &Recorder{next: next, log: log, budget: budget.New(Burst, Interval), warnings: map[string]*logged{}}
 }
 
 // Eventf implements [events.EventRecorder].
 func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
-	if isRecordedOnKyma(regarding, reason) {
+	if isRecordedOnKymaInstead(regarding, reason) {
 		return
 	}
 	if r.budget.Take(runtimeOf(regarding), time.Now()) > 0 {
@@ -140,8 +140,9 @@ func (r *Recorder) countWarning(key string, now time.Time) (repeated int, isLogD
 	return repeated, true
 }
 
-// isRecordedOnKyma reports whether an event is about a Manifest, and the controller of Kymas records it about the Kyma.
-func isRecordedOnKyma(o runtime.Object, reason string) bool {
+// isRecordedOnKymaInstead reports whether an event is about a Manifest, and the controller of Kymas records it about
+// the Kyma.
+func isRecordedOnKymaInstead(o runtime.Object, reason string) bool {
 	m, ok := o.(*v1beta2.Manifest)
 	if !ok || m.IsMandatory() || metav1.GetControllerOf(m) == nil {
 		return false

@@ -41,7 +41,7 @@ func (r *recorded) count() (n int) {
 // TestRecorder checks that two events are merged only if their notes are equal.
 func TestRecorder(t *testing.T) {
 	under := &recorded{notes: map[string][]string{}}
-	r := New(under, logr.Discard())
+	r := NewRateLimited(under, logr.Discard())
 	for _, n := range []int{3, 4, 4} {
 		r.Eventf(&corev1.Secret{}, nil, corev1.EventTypeWarning, "Orphaned", "Sweep", "%d objects: 100%%", n)
 	}
@@ -59,7 +59,7 @@ func TestRecorder(t *testing.T) {
 // are about.
 func TestFlood(t *testing.T) {
 	under := &recorded{notes: map[string][]string{}}
-	r := New(under, logr.Discard())
+	r := NewRateLimited(under, logr.Discard())
 	kyma := func(name string) client.Object { return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 	manifest := func(name, kyma string) client.Object {
 		return &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: name,
@@ -95,7 +95,7 @@ func TestFlood(t *testing.T) {
 func TestOnKyma(t *testing.T) {
 	var lines []string
 	under := &recorded{notes: map[string][]string{}}
-	r := New(under, funcr.New(func(_, args string) { lines = append(lines, args) },
+	r := NewRateLimited(under, funcr.New(func(_, args string) { lines = append(lines, args) },
 		funcr.Options{}))
 	kyma := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	manifest := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "a-m",
@@ -134,7 +134,7 @@ func TestRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
 		under := &recorded{notes: map[string][]string{}}
-		r := New(under, funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
+		r := NewRateLimited(under, funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
 		record := func(kyma, kind, reason string) {
 			r.Eventf(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}, nil, kind, reason, "Reconcile", "text")
 		}

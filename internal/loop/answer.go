@@ -74,7 +74,7 @@ func verdictOf(err error) verdict {
 		return verdict{}
 	}
 	var p parts
-	p.add(err)
+	p.recordErrorKinds(err)
 	v := verdict{recheck: p.recheck}
 	switch {
 	case p.failed || p.terminal && p.answered:
@@ -109,8 +109,8 @@ type parts struct {
 	after, recheck                            time.Duration
 }
 
-// add records the kinds of err and of all errors that err wraps.
-func (p *parts) add(err error) {
+// recordErrorKinds records the kinds of err and of all errors that err wraps.
+func (p *parts) recordErrorKinds(err error) {
 	if a, ok := err.(*answer); ok { //nolint:errorlint // each part is checked separately
 		p.answered = true
 		switch a.kind {
@@ -134,7 +134,7 @@ func (p *parts) add(err error) {
 	}
 	wrapped := unwrapErrors(err)
 	for _, inner := range wrapped {
-		p.add(inner)
+		p.recordErrorKinds(inner)
 	}
 	if len(wrapped) == 0 {
 		p.failed = true
@@ -171,17 +171,17 @@ func asVisibleError(err error) error {
 	if wrapped := unwrapErrors(err); isTerminalMark(err) && len(wrapped) > 0 {
 		return asVisibleError(wrapped[0])
 	}
-	text, changed := visibleText(err)
+	text, changed := textWithoutAnswerAndTerminalMark(err)
 	if !changed {
 		return err
 	}
 	return &visibleError{text: text, err: err}
 }
 
-// visibleText returns the text of err without the parts that are only instructions for the controller: answers, such as
-// a delay, and the mark of a terminal error. The result changed is true if err contains such an instruction, so that
-// the returned text differs from the text of err.
-func visibleText(err error) (text string, changed bool) {
+// textWithoutAnswerAndTerminalMark returns the text of err without the parts that are only instructions for the
+// controller: answers, such as a delay, and the mark of a terminal error. The result changed is true if err contains
+// such an instruction, so that the returned text differs from the text of err.
+func textWithoutAnswerAndTerminalMark(err error) (text string, changed bool) {
 	if _, ok := err.(*answer); ok { //nolint:errorlint // each part is checked separately
 		return "", true
 	}
@@ -190,13 +190,13 @@ func visibleText(err error) (text string, changed bool) {
 		if len(wrapped) == 0 {
 			return err.Error(), true
 		}
-		text, _ = visibleText(wrapped[0])
+		text, _ = textWithoutAnswerAndTerminalMark(wrapped[0])
 		return text, true
 	}
 	text = err.Error()
 	var lines []string
 	for _, inner := range wrapped {
-		innerText, innerChanged := visibleText(inner)
+		innerText, innerChanged := textWithoutAnswerAndTerminalMark(inner)
 		if innerText != "" {
 			lines = append(lines, innerText)
 		}

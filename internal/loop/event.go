@@ -14,10 +14,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// SpecOrMetadataChanged returns a predicate that accepts updates of the spec, of labels and of annotations, the start
-// of a deletion, and every creation and deletion. The predicate does not accept changes of only the ignored
+// SpecLabelsOrAnnotationsChanged returns a predicate that accepts updates of the spec, of labels and of annotations,
+// the start of a deletion, and every creation and deletion. The predicate does not accept changes of only the ignored
 // annotations, because a controller writes these annotations itself to record something.
-func SpecOrMetadataChanged(ignoredAnnotations ...string) predicate.Predicate {
+func SpecLabelsOrAnnotationsChanged(ignoredAnnotations ...string) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
 		return before.GetGeneration() != after.GetGeneration() ||

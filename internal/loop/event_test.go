@@ -14,7 +14,7 @@ import (
 )
 
 func TestSpecChanged(t *testing.T) {
-	accepts := SpecOrMetadataChanged("ignored")
+	accepts := SpecLabelsOrAnnotationsChanged("ignored")
 	cases := map[string]struct {
 		reason string
 		change func(*v1beta2.Kyma)

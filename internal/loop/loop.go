@@ -25,8 +25,8 @@
 //
 // The package also contains functions that every reconciler needs: finalizers that are patched without losing the
 // finalizers of other writers ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events
-// ([SpecOrMetadataChanged], [RequestForKyma]), a store of values for each object ([Memory]), intervals ([PollDelay],
-// [Spread]), and limits for texts in conditions and events ([Clip], [Message]).
+// ([SpecLabelsOrAnnotationsChanged], [RequestForKyma]), a store of values for each object ([Memory]), intervals
+// ([PollDelay], [Spread]), and limits for texts in conditions and events ([Clip], [Message]).
 //
 // # How it works
 //
@@ -176,7 +176,7 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 	if wait := r.takeSaveBudget(); wait > 0 {
 		return r.postponedResult(ctx, wait, err)
 	}
-	if saveErr := r.save(ctx); saveErr != nil {
+	if saveErr := r.patchStatusIfChanged(ctx); saveErr != nil {
 		if isControlPlaneUnreachable(saveErr) {
 			return r.result(ctx, saveErr) // the next reconcile finds the other errors again
 		}
@@ -184,10 +184,10 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 	}
 	if o.Publish != nil && !apierrors.IsNotFound(err) {
 		publish := Step{Name: "publish", Do: o.Publish}
-		if v := r.runStep(ctx, publish); v.err != nil && err == nil {
+		if v := r.runAndMeasureStep(ctx, publish); v.err != nil && err == nil {
 			err = v.err
 		}
-		r.afterStep(publish)
+		r.callAfterStepHook(publish)
 	}
 	return r.result(ctx, err)
 }
@@ -203,12 +203,12 @@ type runner struct {
 // runSteps runs the steps until a step stops the runner. runSteps returns the error that Run has to return.
 func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	for _, step := range steps {
-		v := r.runStep(ctx, step)
+		v := r.runAndMeasureStep(ctx, step)
 		if v.err == nil && (step.Save || step.SaveIf != nil && step.SaveIf()) {
-			r.Saves.Spend(r.Runtime, time.Now()) // never postponed: the next step relies on it
-			v = verdictOf(r.save(ctx))
+			r.Saves.SpendIfAvailable(r.Runtime, time.Now()) // never postponed: the next step relies on it
+			v = verdictOf(r.patchStatusIfChanged(ctx))
 		}
-		r.afterStep(step)
+		r.callAfterStepHook(step)
 		switch {
 		case v.err == nil:
 		case v.done:
@@ -222,9 +222,9 @@ func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	return Outcome{}, nil
 }
 
-// runStep runs one step and measures its duration. If the step returns ContinueAndRequeueAfter, runStep records the
-// delay.
-func (r *runner) runStep(ctx context.Context, step Step) verdict {
+// runAndMeasureStep runs one step and measures its duration. If the step returns ContinueAndRequeueAfter,
+// runAndMeasureStep records the delay.
+func (r *runner) runAndMeasureStep(ctx context.Context, step Step) verdict {
 	start := time.Now()
 	ctx, end := telemetry.StartStepSpan(ctx, r.Controller, step.Name)
 	v := verdictOf(step.Do(ctx))
@@ -250,8 +250,8 @@ func (r *runner) recheckAfter(after time.Duration) {
 	}
 }
 
-// afterStep calls Options.AfterStep if it is set.
-func (r *runner) afterStep(step Step) {
+// callAfterStepHook calls Options.AfterStep if it is set.
+func (r *runner) callAfterStepHook(step Step) {
 	if r.AfterStep != nil {
 		r.AfterStep(step.Name)
 	}
@@ -282,9 +282,9 @@ func (r *runner) postponedResult(ctx context.Context, wait time.Duration, err er
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// save patches the status if it differs from the status that was saved last. If the object no longer exists, save
-// returns no error.
-func (r *runner) save(ctx context.Context) error {
+// patchStatusIfChanged patches the status if it differs from the status that was saved last. If the object no longer
+// exists, patchStatusIfChanged returns no error.
+func (r *runner) patchStatusIfChanged(ctx context.Context) error {
 	if Equal(fieldOf(r.saved, "Status"), fieldOf(r.Object, "Status")) {
 		return nil
 	}
@@ -300,7 +300,7 @@ func (r *runner) save(ctx context.Context) error {
 	after.SetName(r.Object.GetName())
 	if err := r.Client.Status().Patch(ctx, after, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.afterSave(r.saved)
+			r.callAfterSaveHook(r.saved)
 			return nil
 		}
 		return errors.Join(fmt.Errorf("saving the status of %s: %w", client.ObjectKeyFromObject(r.Object), err),
@@ -310,12 +310,12 @@ func (r *runner) save(ctx context.Context) error {
 	r.Object.SetResourceVersion(after.GetResourceVersion())
 	before := r.saved
 	r.saved = r.Object.DeepCopyObject().(client.Object)
-	r.afterSave(before)
+	r.callAfterSaveHook(before)
 	return nil
 }
 
-// afterSave calls Options.AfterSave if it is set.
-func (r *runner) afterSave(before client.Object) {
+// callAfterSaveHook calls Options.AfterSave if it is set.
+func (r *runner) callAfterSaveHook(before client.Object) {
 	if r.AfterSave != nil {
 		r.AfterSave(before)
 	}

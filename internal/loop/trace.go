@@ -15,7 +15,7 @@ import (
 // The returned function ends the trace. The function that startTrace returns also adds the runtime, the module and the
 // version to the error of the reconcile.
 func startTrace(ctx context.Context, o Options) (context.Context, func(error) error) {
-	about := aboutOf(o.Object)
+	about := runtimeModuleVersionOf(o.Object)
 	about.ReconcileID = string(controller.ReconcileIDFromContext(ctx))
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues(about.Attributes()...))
 	ctx, endSpan := telemetry.StartReconcileSpan(ctx, o.Controller, about)
@@ -40,8 +40,8 @@ func (e *terminalError) Error() string { return e.text }
 // Unwrap returns the marked terminal error.
 func (e *terminalError) Unwrap() error { return e.error }
 
-// aboutOf returns the runtime, the module and the version that an object is about.
-func aboutOf(o client.Object) telemetry.About {
+// runtimeModuleVersionOf returns the runtime, the module and the version that an object is about.
+func runtimeModuleVersionOf(o client.Object) telemetry.About {
 	switch o := o.(type) {
 	case *v1beta2.Kyma:
 		return telemetry.About{Runtime: o.Name}

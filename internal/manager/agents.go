@@ -73,7 +73,7 @@ func setUpAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agent
 	// With cert-manager, the operators of the gateway have to create the Secret with the ingress certificate.
 	if own, is := a.issuer.(*authority.Authority); is && c.KymaSkrListenerBindAddress != "0" {
 		tasks = append(tasks, ctrlmanager.RunnableFunc(
-			ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keepUpToDate))
+			ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keepCertificateUpToDate))
 	}
 	return a, addTasks(mgr, "the listener", tasks...)
 }
@@ -145,11 +145,10 @@ func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, fro
 		Roots:         from.Roots, Certificate: from.Serving,
 		Lookup:  identities.lookup,
 		Deliver: func(kyma string, e protocol.Event) { publishEvent(pool, f.queues, kyma, e) },
-		Missed:  func(kyma string) { pool.Publish(kyma, runtimes.Event{Missed: true}) },
-		Changed: f.queues.enqueueReview,
+		Missed:  func(kyma string) { pool.PublishToInterested(kyma, runtimes.Event{Missed: true}) },
+		Changed: f.queues.enqueueAgentReview,
 		Route: func(manager string) (string, bool) {
-			return eventURLOf(
-				ctx, f.manager.GetClient(), c.Namespace, manager)
+			return watcherServiceURLOf(ctx, f.manager.GetClient(), c.Namespace, manager)
 		},
 		Leader: func(kyma string) (address string, me bool) {
 			if f.keeper != nil {
@@ -211,19 +210,20 @@ func publishEvent(pool *runtimes.Pool, queues kymaQueues, kyma string, e protoco
 	i.Resource.Group, i.Resource.Version, i.Resource.Resource = e.WatchedGVK.Group, e.WatchedGVK.Version, e.Resource
 	switch {
 	case e.Resource != "" && e.WatchStarted:
-		pool.Publish(kyma, watchStarted(i, e))
+		pool.PublishToInterested(kyma, watchStarted(i, e))
 	case e.Resource != "" && e.Object != nil:
 		o := &metav1.PartialObjectMetadata{ObjectMeta: *e.Object}
 		o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
-		pool.Publish(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted, States: e.DecodeStates()})
+		pool.PublishToInterested(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted,
+			States: e.DecodeStates()})
 	case e.WatchedGVK.Kind == v1beta2.KindKyma:
 		// The event has no metadata: it is from the Kyma project's agent, or the metadata did not fit into it.
-		queues.enqueue(kyma)
+		queues.enqueueAfterBatchDelay(kyma)
 		if e.Resource != "" {
-			pool.Publish(kyma, runtimes.Event{Missed: true, Interest: i}) // a Kyma that was read before is outdated
+			pool.PublishToInterested(kyma, runtimes.Event{Missed: true, Interest: i}) // the known Kyma is outdated
 		}
 	default:
-		pool.Publish(kyma, runtimes.Event{Missed: true, Interest: i})
+		pool.PublishToInterested(kyma, runtimes.Event{Missed: true, Interest: i})
 	}
 }
 
@@ -240,14 +240,14 @@ func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	return s
 }
 
-// eventURLOf returns the URL for events to another manager. The URL comes from its Watcher.
-func eventURLOf(ctx context.Context, from client.Reader, namespace, manager string) (string, bool) {
+// watcherServiceURLOf returns the URL for events to another manager. The URL comes from its Watcher.
+func watcherServiceURLOf(ctx context.Context, reader client.Reader, namespace, managerName string) (string, bool) {
 	var list v1beta2.WatcherList
-	if err := from.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return "", false
 	}
 	for i := range list.Items {
-		if w := &list.Items[i]; w.ManagerName() == manager {
+		if w := &list.Items[i]; w.NotifiedManagerName() == managerName {
 			s := w.Spec.ServiceInfo
 			return fmt.Sprintf("http://%s.%s.svc:%d", s.Name, s.Namespace, s.Port), true
 		}

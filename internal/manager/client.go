@@ -29,7 +29,7 @@ type boundedClient struct {
 	timeout time.Duration
 }
 
-func newClient(cfg *rest.Config, o client.Options) (client.Client, error) {
+func newBoundedReadYourWritesClient(cfg *rest.Config, o client.Options) (client.Client, error) {
 	c, err := client.New(cfg, o)
 	return boundedClient{c, ownWriteTimeout}, err
 }

@@ -40,8 +40,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// controllers contains the reconcilers of the manager. A field is nil if the configuration does not need the
-// reconciler.
+// controllers contains the reconcilers of the manager. A reconciler that the configuration does not need is nil.
 type controllers struct {
 	kyma       *kyma.Reconciler
 	rollout    *rollout.Reconciler
@@ -54,12 +53,10 @@ type controllers struct {
 	conversion *conversion.Webhook
 }
 
-// setUpControllers makes all controllers and the conversion webhook, and adds them to the manager. Objects in
-// namespaces that are not in the parameter served are reported as unserved. If served is empty, no object is reported
-// as unserved.
+// setUpControllers makes all controllers and the conversion webhook, and adds them to the manager. Objects in other
+// namespaces than those in served are reported as unserved, unless served is empty.
 func setUpControllers(ctx context.Context, f foundation, pool, controlPlane *runtimes.Pool,
-	artefacts *registry.Registry,
-	agents agentdelivery.Options, served []string) (controllers, error) {
+	artefacts *registry.Registry, agents agentdelivery.Options, served []string) (controllers, error) {
 	c, mgr := f.config, f.manager
 	var all controllers
 	base, err := RuntimeBaseBundle()
@@ -79,8 +76,7 @@ func setUpControllers(ctx context.Context, f foundation, pool, controlPlane *run
 		}
 	}
 	if c.Mode != config.ModeInCluster {
-		// The cache of tombstones is needed even without --deletion-deadline, because tombstones may be left from a
-		// time with this flag.
+		// The cache is needed even without --deletion-deadline, because there may be tombstones from a time with it.
 		tombstones, err = addCache(mgr, c.Namespace, "tombstones", cache.Options{
 			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{v1beta2.LabelTombstone: v1beta2.ValueTrue}),
 			DefaultTransform:     cache.TransformStripManagedFields(),
@@ -169,8 +165,8 @@ func (all controllers) register(ctx context.Context, mgr ctrl.Manager) error {
 	return addTasks(mgr, "the conversion webhook", all.conversion)
 }
 
-// newRateLimiter returns the rate limiter that computes how long one controller delays a retry after an error.
-func newRateLimiter(c *config.Manager) workqueue.TypedRateLimiter[reconcile.Request] {
+// newItemExponentialRateLimiter returns the rate limiter for the retries of one controller after errors.
+func newItemExponentialRateLimiter(c *config.Manager) workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](c.FailureBaseDelay, c.FailureMaxDelay)
 }
 
@@ -185,12 +181,12 @@ func poolOptions(f foundation, r replica) runtimes.Options {
 			Unwatched: c.PollInterval, Budget: c.PollBudget},
 	}
 	if c.WatchMode == config.WatchAgent {
-		o.Agents, o.InterestsChanged = true, f.queues.enqueueReview
+		o.Agents, o.InterestsChanged = true, f.queues.enqueueAgentReview
 	}
 	if c.Mode == config.ModeInCluster {
 		o.Self = r.cfg
 	} else {
-		o.VerifyOwner = f.queues.enqueueNow
+		o.VerifyOwner = f.queues.enqueueWithoutDelay
 		o.Cache, o.Live = f.manager.GetClient(), f.manager.GetAPIReader()
 	}
 	return o
@@ -219,8 +215,9 @@ func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry
 		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile,
 		MinMaintenanceWindow: c.MinMaintenanceWindowSize,
 		DeletionDeadline:     c.DeletionDeadline, RuntimeMetrics: c.RuntimeMetrics,
-		Concurrency: c.MaxConcurrentKymaReconciles, MaxNewRuntimes: c.MaxNewRuntimes, RateLimiter: newRateLimiter(c),
-		AfterStep: exitAfter(c.ExitAfterStep, "kyma"), Saves: f.saves,
+		Concurrency: c.MaxConcurrentKymaReconciles, MaxNewRuntimes: c.MaxNewRuntimes,
+		RateLimiter: newItemExponentialRateLimiter(c),
+		AfterStep:   exitAfter(c.ExitAfterStep, "kyma"), Saves: f.saves,
 	}
 }
 
@@ -236,25 +233,26 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck,
 		Adoption:    apply.Adoption(c.AdoptionPolicy),
 		BundleBytes: int(min(c.BundleCacheBytes, math.MaxInt)),
-		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: newRateLimiter(c),
+		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: newItemExponentialRateLimiter(c),
 		After: exitAfter(c.ExitAfterStep, "manifest"), Saves: f.saves,
 	}
 }
 
 func rolloutOptions(f foundation, fleet cache.Cache, k *kyma.Reconciler, m *manifest.Reconciler) rollout.Options {
 	return rollout.Options{Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Fleet: fleet,
-		Namespace: f.config.Namespace, Catalog: k.Catalog, PolicyChanges: k.PolicyChanges(),
+		Namespace: f.config.Namespace, Catalog: k.Catalog, PolicyChanges: k.PolicyOrClockChanges(),
 		Manifest: k.PreflightManifest,
 		Check:    m.VerifyAndRender, Events: f.events,
 		GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,
-		RateLimiter: newRateLimiter(f.config)}
+		RateLimiter: newItemExponentialRateLimiter(f.config)}
 }
 
 func purgeOptions(f foundation, pool *runtimes.Pool) purge.Options {
 	c := f.config
 	return purge.Options{
 		Client: f.manager.GetClient(), Runtimes: pool, Events: f.events,
-		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, Shards: f.keeper, RateLimiter: newRateLimiter(c),
+		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, Shards: f.keeper,
+		RateLimiter: newItemExponentialRateLimiter(c),
 	}
 }
 
@@ -262,7 +260,7 @@ func watcherOptions(f foundation) watcher.Options {
 	c := f.config
 	return watcher.Options{
 		Client: f.manager.GetClient(), Events: f.events, Namespace: c.Namespace,
-		RateLimiter:      newRateLimiter(c),
+		RateLimiter:      newItemExponentialRateLimiter(c),
 		GatewayNamespace: c.IstioGatewayNamespace, Concurrency: c.MaxConcurrentWatcherReconciles,
 	}
 }
@@ -272,7 +270,8 @@ func orphanOptions(f foundation, pool *runtimes.Pool) orphan.Options {
 	return orphan.Options{
 		Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Runtimes: pool, Events: f.events,
 		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
-		Interval: c.OrphanSweepInterval, Cleanup: c.OrphanCleanup, Shards: f.keeper, RateLimiter: newRateLimiter(c),
+		Interval: c.OrphanSweepInterval, Cleanup: c.OrphanCleanup, Shards: f.keeper,
+		RateLimiter: newItemExponentialRateLimiter(c),
 	}
 }
 
@@ -322,8 +321,7 @@ func mandatoryModules(ctx context.Context, from client.Reader, namespace string)
 }
 
 // RuntimeBaseBundle returns the objects that every runtime gets before its first module: the namespace, and the CRDs of
-// the kinds that the admin of a runtime reads. The CRDs contain only the stored version, because a runtime has no
-// conversion webhook.
+// the kinds that the admin of a runtime reads, with the stored version only: a runtime has no conversion webhook.
 func RuntimeBaseBundle() (*render.Bundle, error) {
 	objects := []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace",

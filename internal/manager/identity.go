@@ -26,9 +26,8 @@ type identities struct {
 	metadata  bool          // the reader contains only the metadata of Kymas
 }
 
-// newIdentities returns the identities of all Kymas. Without shards, newIdentities uses the cache of the manager. With
-// shards, the cache of the manager contains only some Kymas, so newIdentities makes a separate cache with the metadata
-// of all Kymas.
+// newIdentities returns the identities of all Kymas. With shards, the cache of the manager contains only some Kymas, so
+// newIdentities makes a separate cache with the metadata of all Kymas.
 func newIdentities(ctx context.Context, f foundation) (*identities, error) {
 	commonNames := func(o client.Object) []string { return []string{commonName(o)} }
 	if err := f.manager.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, commonNames); err != nil {
@@ -39,7 +38,7 @@ func newIdentities(ctx context.Context, f foundation) (*identities, error) {
 		return i, nil
 	}
 	all, err := addCache(f.manager, f.config.Namespace, "the metadata of Kymas",
-		cache.Options{DefaultTransform: stripMetadata})
+		cache.Options{DefaultTransform: stripToIdentifyingMetadata})
 	if err != nil {
 		return nil, err
 	}

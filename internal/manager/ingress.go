@@ -30,13 +30,13 @@ type ingressSecret struct {
 	log       logr.Logger
 }
 
-// keepUpToDate writes the Secret whenever the roots change or the certificate has to be renewed, until ctx ends.
-func (s ingressSecret) keepUpToDate(ctx context.Context) error {
+// keepCertificateUpToDate writes the Secret when the roots change or the certificate must be renewed, until ctx ends.
+func (s ingressSecret) keepCertificateUpToDate(ctx context.Context) error {
 	tick := time.NewTicker(ingressCheckInterval)
 	defer tick.Stop()
 	for {
 		changed := s.authority.Changed()
-		if err := s.write(ctx); err != nil {
+		if err := s.writeCertificateIfDue(ctx); err != nil {
 			s.log.Error(err, "the certificate of the ingress is not up to date", "secret", ingressSecretName)
 		}
 		select {
@@ -48,9 +48,10 @@ func (s ingressSecret) keepUpToDate(ctx context.Context) error {
 	}
 }
 
-// write writes the Secret: a certificate for the hosts of the listener, and the roots that agents' certificates are
-// verified with. If the Secret already has this certificate and these roots, write sends no write request.
-func (s ingressSecret) write(ctx context.Context) error {
+// writeCertificateIfDue writes the Secret: a certificate for the hosts of the listener, and the roots that agents'
+// certificates are verified with. If the Secret already has this certificate and these roots, writeCertificateIfDue
+// sends no write request.
+func (s ingressSecret) writeCertificateIfDue(ctx context.Context) error {
 	const roots = "ca.crt"
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: ingressSecretName}}
 	err := s.client.Get(ctx, client.ObjectKeyFromObject(secret), secret)

@@ -16,8 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// addressAnnotation is the annotation on the Lease of leader election that contains the address of the leader's
-// listener.
+// addressAnnotation is the annotation on the Lease of the leader that contains the address of the leader's listener.
 const addressAnnotation = "operator.kyma-project.io/listener-address"
 
 // announceListener returns a task that is executed on the leader. The task writes the address of the leader's listener

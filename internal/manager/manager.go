@@ -58,19 +58,20 @@ import (
 
 // New builds a manager for the cluster to which cfg connects. New sends requests only for three purposes: to discover
 // the kinds that the API server serves, to identify the control plane, and to read the credentials of the registry. New
-// adjusts the garbage collector of the whole process to the memory target. When ctx ends, the connections to runtimes
-// end.
+// adjusts the garbage collector of the process to the memory target. When ctx ends, the connections to runtimes end.
 func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (Managers, error) {
 	memory.StartGCTuning(ctx, c.MemoryTarget)
 	served := append([]string{c.Namespace}, c.WatchNamespaces...)
-	first, err := buildParts(ctx, c, cfg, process{registerer: ctrlmetrics.Registry, manyNames: len(served) > 1,
-		served: served})
+	first, err := buildPartsOfOneManager(ctx, c, cfg, process{registerer: ctrlmetrics.Registry,
+		manyNames: len(served) > 1,
+		served:    served})
 	if err != nil {
 		return nil, err
 	}
 	all := Managers{first.manager}
 	for _, name := range c.WatchNamespaces {
-		further, err := buildParts(ctx, c.ForNamespace(name), cfg, process{manyNames: true, artefacts: first.artefacts})
+		further, err := buildPartsOfOneManager(ctx, c.ForNamespaceWithoutServers(name), cfg, process{manyNames: true,
+			artefacts: first.artefacts})
 		if err != nil {
 			return nil, fmt.Errorf("serving namespace %s: %w", name, err)
 		}
@@ -123,15 +124,15 @@ type parts struct {
 	controllers controllers
 }
 
-// buildParts makes the parts in the order that the package comment describes.
-func buildParts(ctx context.Context, c *config.Manager, cfg *rest.Config, one process) (parts, error) {
+// buildPartsOfOneManager makes the parts in the order that the package comment describes.
+func buildPartsOfOneManager(ctx context.Context, c *config.Manager, cfg *rest.Config, shared process) (parts, error) {
 	urgent := queueing.NewUrgent()
 	cfg = controlPlaneConfig(c, cfg, urgent)
-	options, err := managerOptions(ctx, c, one.manyNames)
+	options, err := managerOptions(ctx, c, shared.manyNames)
 	if err != nil {
 		return parts{}, err
 	}
-	if one.artefacts != nil {
+	if shared.artefacts != nil {
 		options.LeaderElectionID += "-" + c.Namespace // the name in metrics
 	}
 	replica, err := newReplica(c, cfg, options)
@@ -144,14 +145,14 @@ func buildParts(ctx context.Context, c *config.Manager, cfg *rest.Config, one pr
 	}
 	f := foundation{config: c, manager: mgr, live: live, urgent: urgent, keeper: replica.keeper,
 		queues: newKymaQueues(c.Namespace), saves: loop.NewSaves(),
-		events: eventrecorder.New(mgr.GetEventRecorder("lifecycle-manager"), mgr.GetLogger())}
+		events: eventrecorder.NewRateLimited(mgr.GetEventRecorder("lifecycle-manager"), mgr.GetLogger())}
 	if err := replica.addTo(ctx, c, mgr, live); err != nil {
 		return parts{}, err
 	}
 	if f.controlPlaneID, err = ownership.Identify(ctx, live); err != nil {
 		return parts{}, err
 	}
-	artefacts := one.artefacts
+	artefacts := shared.artefacts
 	if artefacts == nil {
 		if artefacts, err = newRegistry(ctx, c, mgr.GetAPIReader()); err != nil {
 			return parts{}, err
@@ -173,7 +174,7 @@ func buildParts(ctx context.Context, c *config.Manager, cfg *rest.Config, one pr
 		}
 		forKymas = back.forKymas()
 	}
-	all, err := setUpControllers(ctx, f, pool, controlPlane, artefacts, forKymas, one.served)
+	all, err := setUpControllers(ctx, f, pool, controlPlane, artefacts, forKymas, shared.served)
 	if err != nil {
 		return parts{}, err
 	}
@@ -182,10 +183,10 @@ func buildParts(ctx context.Context, c *config.Manager, cfg *rest.Config, one pr
 			return parts{}, fmt.Errorf("adding the renewal of certificates: %w", err)
 		}
 	}
-	if one.registerer != nil {
+	if shared.registerer != nil {
 		b := config.ReadBuild()
 		metrics.SetBuild(b.Version, b.Commit, b.Go)
-		metrics.Register(one.registerer, metrics.Sources{MandatoryModules: mandatoryModules(
+		metrics.Register(shared.registerer, metrics.Sources{MandatoryModules: mandatoryModules(
 			ctx, mgr.GetCache(), c.Namespace)})
 	}
 	return parts{foundation: f, leading: replica.leading, artefacts: artefacts, pool: pool, agents: back,
@@ -202,7 +203,7 @@ func controlPlaneConfig(c *config.Manager, cfg *rest.Config, urgent *queueing.Ur
 	// The handler logs the same warning of the API server only once, because there may be a warning for each Manifest.
 	cfg.WarningHandlerWithContext = telemetry.NewAPIWarnings()
 	cfg.Wrap(queueing.NewWriteLimiter(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesWhileUrgent, urgent).Wrap)
-	cfg.Wrap((&outage{log: log.Log.WithName("control-plane")}).wrap)
+	cfg.Wrap((&outage{log: log.Log.WithName("control-plane")}).wrapWithCacheRetries)
 	return cfg
 }
 

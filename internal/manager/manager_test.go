@@ -154,7 +154,7 @@ func TestBuild(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
 			configured := newConfig(t, c.edit)
-			p, err := buildParts(t.Context(), configured, startDiscovery(t), process{registerer: registry,
+			p, err := buildPartsOfOneManager(t.Context(), configured, startDiscovery(t), process{registerer: registry,
 				manyNames: true})
 			if err != nil {
 				t.Fatal(err)
@@ -193,12 +193,13 @@ func TestBuild(t *testing.T) {
 func TestBuildFurther(t *testing.T) {
 	c := newConfig(t, func(c *config.Manager) { c.WatchNamespaces = []string{"default"} })
 	discovery := startDiscovery(t)
-	first, err := buildParts(t.Context(), c, discovery, process{registerer: prometheus.NewRegistry(), manyNames: true,
-		served: []string{"kcp-system", "default"}})
+	first, err := buildPartsOfOneManager(t.Context(), c, discovery, process{registerer: prometheus.NewRegistry(),
+		manyNames: true,
+		served:    []string{"kcp-system", "default"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	further, err := buildParts(t.Context(), c.ForNamespace("default"), discovery,
+	further, err := buildPartsOfOneManager(t.Context(), c.ForNamespaceWithoutServers("default"), discovery,
 		process{manyNames: true, artefacts: first.artefacts})
 	if err != nil {
 		t.Fatal(err)
@@ -245,14 +246,14 @@ func TestReviewsReachTheController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newKymaQueues("kcp-system")
 		defer q.reviews.ShutDown()
-		q.enqueueReview("a")
-		q.enqueueReview("a")
+		q.enqueueAgentReview("a")
+		q.enqueueAgentReview("a")
 		time.Sleep(batchDelay)
 		synctest.Wait()
 		if name, _ := q.reviews.Get(); name != "a" || q.reviews.Len() != 0 {
 			t.Errorf("review of %q, and %d more; want one of a", name, q.reviews.Len())
 		}
-		q.enqueue("a") // before the controller has started
+		q.enqueueAfterBatchDelay("a") // before the controller has started
 	})
 }
 
@@ -293,7 +294,7 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 	} {
 		collectValues(values, part, reflect.ValueOf(o))
 	}
-	limiter := newRateLimiter(c)
+	limiter := newItemExponentialRateLimiter(c)
 	var delays []time.Duration
 	for range 20 {
 		delays = append(delays, limiter.When(reconcile.Request{}))
@@ -470,7 +471,7 @@ func TestReplicaIdentity(t *testing.T) {
 		"Shards": {
 			reason:    "it waits for its shards to expire anyway",
 			edit:      func(c *config.Manager) { c.Shards = config.AllShards },
-			identity:  shard.LeaderIdentity("replica-0_"),
+			identity:  shard.ShardedLeaderIdentity("replica-0_"),
 			userAgent: "lifecycle-manager/replica-0",
 		},
 	}

@@ -18,8 +18,8 @@ type mapper struct {
 	found sync.Map // from schema.GroupVersionKind to *meta.RESTMapping
 }
 
-func newMapper(cfg *rest.Config, over *http.Client) (meta.RESTMapper, error) {
-	m, err := apiutil.NewDynamicRESTMapper(cfg, over)
+func newCachingMapper(cfg *rest.Config, httpClient *http.Client) (meta.RESTMapper, error) {
+	m, err := apiutil.NewDynamicRESTMapper(cfg, httpClient)
 	return &mapper{RESTMapper: m}, err
 }
 

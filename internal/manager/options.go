@@ -42,11 +42,11 @@ func managerOptions(ctx context.Context, c *config.Manager, skipNameValidation b
 	}
 	stop := shutdownTimeout
 	options := ctrl.Options{
-		Scheme: kinds, MapperProvider: newMapper,
+		Scheme: kinds, MapperProvider: newCachingMapper,
 		Cache:     cached,
-		NewCache:  watchdecode.NewCache,
+		NewCache:  watchdecode.NewDecodeOnceCache,
 		Client:    client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: new(true)}},
-		NewClient: newClient,
+		NewClient: newBoundedReadYourWritesClient,
 		Metrics: server.Options{
 			BindAddress: c.MetricsBindAddress, SecureServing: c.MetricsSecure,
 			TLSOpts: []func(*tls.Config){func(t *tls.Config) { t.MinVersion = tls.VersionTLS12 }},
@@ -64,8 +64,7 @@ func managerOptions(ctx context.Context, c *config.Manager, skipNameValidation b
 		RenewDeadline:                 &c.LeaderElectionRenewDeadline,
 		RetryPeriod:                   &c.LeaderElectionRetryPeriod,
 		GracefulShutdownTimeout:       &stop,
-		// Reconciles get the tracer from their context. The manager itself ends the reconciles, so the end of ctx must
-		// not cancel them.
+		// Reconciles get the tracer from their context. The end of ctx must not cancel them: the manager ends them.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	}
 	options.Controller.SkipNameValidation = new(skipNameValidation)

@@ -24,9 +24,9 @@ type outage struct {
 	since time.Time // guarded by mu: zero if the control plane can be reached
 }
 
-// wrap returns a transport that retries the lists and watches of a cache until their context ends. Requests that do not
-// belong to a cache fail at once, so that their callers can report the failure.
-func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
+// wrapWithCacheRetries returns a transport that retries the lists and watches of a cache until their context ends.
+// Requests that do not belong to a cache fail at once, so that their callers can report the failure.
+func (o *outage) wrapWithCacheRetries(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if !isForCache(r) {
 			return next.RoundTrip(r)
@@ -55,8 +55,7 @@ func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// isForCache reports whether a request was sent by a cache. Watches, and lists with a resource version, are sent only
-// by caches.
+// isForCache reports whether a cache has sent a request. Only caches send watches, and lists with a resource version.
 func isForCache(r *http.Request) bool {
 	q := r.URL.Query()
 	return r.Method == http.MethodGet && (q.Has("watch") || q.Has("resourceVersion"))

@@ -111,7 +111,7 @@ func TestOutage(t *testing.T) {
 					t.Fatal(err)
 				}
 				begin := time.Now()
-				resp, err := o.wrap(f).RoundTrip(r)
+				resp, err := o.wrapWithCacheRetries(f).RoundTrip(r)
 				status := 0
 				if err == nil {
 					status = resp.StatusCode
@@ -144,7 +144,7 @@ func TestOutageOfHours(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := send(o.wrap(f), r); !errors.Is(err, context.DeadlineExceeded) {
+		if err := send(o.wrapWithCacheRetries(f), r); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("it ended with %v", err)
 		}
 		if f.asked < 3600/5 || f.asked > 3600/4+5 {

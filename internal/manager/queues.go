@@ -26,19 +26,18 @@ func newKymaQueues(namespace string) kymaQueues {
 // batchDelay is the delay of a Kyma after an event, so that several events cause only one reconcile or review.
 const batchDelay = 100 * time.Millisecond
 
-// enqueue enqueues a Kyma.
-func (q kymaQueues) enqueue(kyma string) {
+// enqueueAfterBatchDelay enqueues a Kyma.
+func (q kymaQueues) enqueueAfterBatchDelay(kyma string) {
 	q.trigger.Add(queueing.Event, batchDelay,
 		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
 }
 
-// enqueueNow enqueues a Kyma without a delay, because another controller waits until the owner of the runtime is
-// verified.
-func (q kymaQueues) enqueueNow(kyma string) {
+// enqueueWithoutDelay enqueues a Kyma at once, because another controller waits until the owner is verified.
+func (q kymaQueues) enqueueWithoutDelay(kyma string) {
 	q.trigger.Add(queueing.Event, 0,
 		reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: kyma}})
 }
 
-// enqueueReview enqueues a review of the agent of a Kyma. A review checks whether the reports or the watch list of the
-// agent differ from the status of the Kyma.
-func (q kymaQueues) enqueueReview(kyma string) { q.reviews.AddAfter(kyma, batchDelay) }
+// enqueueAgentReview enqueues a review of the agent of a Kyma. A review checks whether the reports or the watch list of
+// the agent differ from the status of the Kyma.
+func (q kymaQueues) enqueueAgentReview(kyma string) { q.reviews.AddAfter(kyma, batchDelay) }

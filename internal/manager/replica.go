@@ -74,7 +74,7 @@ func newReplica(c *config.Manager, cfg *rest.Config, o ctrl.Options) (replica, e
 		return replica{cfg: cfg, options: o, leading: leading}, nil
 	}
 	cfg.UserAgent += "/" + name
-	leases, lock, err := newLock(c, cfg, leading, shard.LeaderIdentity(identity))
+	leases, lock, err := newLock(c, cfg, leading, shard.ShardedLeaderIdentity(identity))
 	if err != nil {
 		return replica{}, err
 	}
@@ -156,13 +156,13 @@ func useShardedCache(cfg *rest.Config, o *ctrl.Options) (*shardcache.Cache, erro
 	if err != nil {
 		return nil, fmt.Errorf("building the HTTP client of the cache: %w", err)
 	}
-	mapper, err := newMapper(cfg, over)
+	mapper, err := newCachingMapper(cfg, over)
 	if err != nil {
 		return nil, fmt.Errorf("building the mapper of kinds: %w", err)
 	}
 	base := o.Cache
 	base.HTTPClient, base.Mapper, base.Scheme = over, mapper, o.Scheme
-	all, err := watchdecode.NewCache(cfg, base)
+	all, err := watchdecode.NewDecodeOnceCache(cfg, base)
 	if err != nil {
 		return nil, err
 	}
@@ -171,10 +171,10 @@ func useShardedCache(cfg *rest.Config, o *ctrl.Options) (*shardcache.Cache, erro
 		NewShardCache: func(n int) (cache.Cache, error) {
 			of := base
 			of.ByObject, of.DefaultLabelSelector = nil, shardcache.Selector(n)
-			return watchdecode.NewCache(cfg, of)
+			return watchdecode.NewDecodeOnceCache(cfg, of)
 		},
 		NewShardClient: func(from cache.Cache) (client.Client, error) {
-			return newClient(cfg, client.Options{
+			return newBoundedReadYourWritesClient(cfg, client.Options{
 				HTTPClient: over, Scheme: o.Scheme, Mapper: mapper,
 				Cache: &client.CacheOptions{Reader: from, EnableReadYourWritesConsistency: new(true)},
 			})
@@ -195,7 +195,7 @@ func useShardedCache(cfg *rest.Config, o *ctrl.Options) (*shardcache.Cache, erro
 
 // newShardedClient returns the client of a replica with shards.
 func newShardedClient(cfg *rest.Config, o client.Options, sharded *shardcache.Cache) (client.Client, error) {
-	others, err := newClient(cfg, o)
+	others, err := newBoundedReadYourWritesClient(cfg, o)
 	if err != nil {
 		return nil, fmt.Errorf("building the client: %w", err)
 	}
@@ -221,7 +221,7 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 		return err
 	}
 	unassigned, err := addCache(mgr, c.Namespace, "objects without shard",
-		cache.Options{DefaultLabelSelector: selector, DefaultTransform: stripMetadata})
+		cache.Options{DefaultLabelSelector: selector, DefaultTransform: stripToIdentifyingMetadata})
 	if err != nil {
 		return err
 	}
@@ -234,8 +234,8 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 	return addTasks(mgr, "the keeper of shards", labeler, r.keeper)
 }
 
-// stripMetadata removes all metadata of an object that does not identify the object or its runtime.
-func stripMetadata(raw any) (any, error) {
+// stripToIdentifyingMetadata removes all metadata of an object that does not identify the object or its runtime.
+func stripToIdentifyingMetadata(raw any) (any, error) {
 	o, is := raw.(*metav1.PartialObjectMetadata)
 	if !is {
 		return raw, nil

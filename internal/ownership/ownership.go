@@ -3,7 +3,7 @@
 //
 // # Use
 //
-//	found, err := ownership.Verify(ctx, cluster, ownership.AnnotationsOf(remote), ownership.Claim{Me: me, …})
+//	found, err := ownership.Verify(ctx, cluster, ownership.AnnotationsOrNil(remote), ownership.Claim{Me: me, …})
 //	// err is a *Refusal if the runtime belongs to another owner; found.Owner is the record that the runtime has to have
 //
 // # How it works
@@ -147,7 +147,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 	case other != "" && !c.Take:
 		return found, false, &Refusal{v1beta2.ReasonRuntimeTaken, fmt.Sprintf("the cluster %s %s", c.server(), other),
 			"write the kubeconfig of another cluster into the access Secret, or take the cluster over: klm runtime " +
-				"take " + c.name()}
+				"take " + c.kymaNameWithoutNamespace()}
 	case isOurs && moved(owner.Cluster) && !c.Take:
 		return found, false, c.replacedRefusal(owner.Cluster)
 	case isOurs && owner.Cluster != "" && !moved(owner.Cluster):
@@ -201,7 +201,7 @@ func (c Claim) replacedRefusal(cluster string) error {
 		"the access Secret leads to another cluster than before (%s with UID %s, before: UID %s)", c.server(),
 		clip(cluster), c.Me.Cluster),
 		"write the kubeconfig of the former cluster into the access Secret, or take the new one over: klm runtime take " +
-			c.name()}
+			c.kymaNameWithoutNamespace()}
 }
 
 // ownerRecord returns the record that this claim needs in a cluster.
@@ -211,8 +211,8 @@ func (c Claim) ownerRecord(clusterUID string) Owner {
 	return o
 }
 
-// name returns the name of the Kyma without its namespace.
-func (c Claim) name() string {
+// kymaNameWithoutNamespace returns the name of the Kyma without its namespace.
+func (c Claim) kymaNameWithoutNamespace() string {
 	_, name, _ := strings.Cut(c.Me.Kyma, "/")
 	return name
 }

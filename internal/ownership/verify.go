@@ -26,10 +26,11 @@ func Verify(ctx context.Context, runtime *apply.Cluster, annotations map[string]
 	}
 	system, err := runtime.Get(ctx, apply.Ref{Version: "v1", Kind: "Namespace", Name: metav1.NamespaceSystem})
 	if err != nil {
-		return Found{}, fmt.Errorf("identifying the cluster of runtime %s: %w", c.name(), err)
+		return Found{}, fmt.Errorf("identifying the cluster of runtime %s: %w", c.kymaNameWithoutNamespace(), err)
 	}
 	if seen.Cluster = string(system.GetUID()); seen.Cluster == "" {
-		return Found{}, fmt.Errorf("identifying the cluster of runtime %s: Namespace %s has no UID", c.name(),
+		return Found{}, fmt.Errorf("identifying the cluster of runtime %s: Namespace %s has no UID",
+			c.kymaNameWithoutNamespace(),
 			metav1.NamespaceSystem)
 	}
 	found, _, err = Decide(seen, c)
@@ -49,9 +50,9 @@ func Identify(ctx context.Context, controlPlane client.Reader) (string, error) {
 	return string(system.UID), nil
 }
 
-// AnnotationsOf returns the annotations of the Kyma in a runtime. The parameter remote is nil if the runtime has no
+// AnnotationsOrNil returns the annotations of the Kyma in a runtime. The parameter remote is nil if the runtime has no
 // Kyma.
-func AnnotationsOf(remote *v1beta2.Kyma) map[string]string {
+func AnnotationsOrNil(remote *v1beta2.Kyma) map[string]string {
 	if remote == nil {
 		return nil
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Handler returns a handler that enqueues a Manifest with a priority class. The first matching row of this table
-// decides the priority class of the Manifest:
+// ManifestHandlerByPriorityClass returns a handler that enqueues a Manifest with a priority class. The first matching
+// row of this table decides the priority class of the Manifest:
 //
 //	1  a person waits for the runtime                               Person
 //	2  the Manifest existed when the process started                Startup
 //	3  the Manifest was created, is being deleted, or was deleted   Event
 //	4  the Manifest changed, for example its version                Fleet: usually this concerns many runtimes
-func (u *Urgent) Handler() handler.EventHandler {
+func (u *Urgent) ManifestHandlerByPriorityClass() handler.EventHandler {
 	add := func(q Queue, o client.Object, class Class) {
 		if u.Is(o.GetLabels()[v1beta2.LabelKymaName]) {
 			class = Person

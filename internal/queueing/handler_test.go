@@ -23,7 +23,7 @@ func TestHandler(t *testing.T) {
 	deleting.DeletionTimestamp = new(metav1.Now())
 	urgent := NewUrgent()
 	urgent.Mark("urgent")
-	h := urgent.Handler()
+	h := urgent.ManifestHandlerByPriorityClass()
 	q := priorityqueue.New[reconcile.Request]("test")
 	defer q.ShutDown()
 	h.Create(t.Context(), event.CreateEvent{Object: named("listed", "a"), IsInInitialList: true}, q)

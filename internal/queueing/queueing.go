@@ -42,7 +42,8 @@
 //
 //   - It marks a runtime as urgent when a person changes the desired state of the runtime.
 //   - It adds requests with [Add] or with a [Trigger].
-//   - It reconciles with a context that [Urgent.Context] returns, and sets [Urgent.RequeuePriority] in its result.
+//   - It reconciles with a context that [Urgent.Context] returns, and sets [Urgent.PersonOrRetryPriority] in its
+//     result.
 //   - It clears the mark when the runtime has reached its desired state.
 //
 // # What it does not do

@@ -59,7 +59,7 @@ func (l *WriteLimiter) Wrap(next http.RoundTripper) http.RoundTripper {
 			if slots == l.whileUrgent && !l.urgent.Any() {
 				break
 			}
-			acquired, err := l.acquire(r.Context(), slots)
+			acquired, err := l.acquireUnlessUrgent(r.Context(), slots)
 			if err != nil {
 				return nil, err
 			}
@@ -71,10 +71,10 @@ func (l *WriteLimiter) Wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// acquire waits for a free slot, and reports whether it got one. If the runtime of the context becomes urgent, acquire
-// returns at once, without a slot and without an error: the running reconcile of that runtime has to end before the
-// urgent reconcile can start.
-func (l *WriteLimiter) acquire(ctx context.Context, slots chan<- struct{}) (acquired bool, err error) {
+// acquireUnlessUrgent waits for a free slot, and reports whether it got one. If the runtime of the context becomes
+// urgent, acquireUnlessUrgent returns at once, without a slot and without an error: the running reconcile of that
+// runtime has to end before the urgent reconcile can start.
+func (l *WriteLimiter) acquireUnlessUrgent(ctx context.Context, slots chan<- struct{}) (acquired bool, err error) {
 	for {
 		changed := l.urgent.Changed() // called before IsUrgent, so that no mark is missed
 		if IsUrgent(ctx) {

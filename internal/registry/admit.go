@@ -210,7 +210,7 @@ func (r *Registry) admitImage(ctx context.Context, s *session, found *ocm.ImageM
 		return digest, sig, nil
 	}
 	f := trust.NewVerification(s, rule)
-	k, err := f.FindImageSigner(ctx, found)
+	k, err := f.FindCosignImageSigner(ctx, found)
 	if err != nil {
 		return "", trust.Signature{}, err
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// WithRepositoryContext adds the address of this Registry to the component descriptor of the artifact, in the field
-// repositoryContexts. If the artifact already has a repository context, the artifact is returned unchanged, byte for
-// byte.
-func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error) {
+// WithRepositoryContextIfMissing adds the address of this Registry to the component descriptor of the artifact, in the
+// field repositoryContexts. If the artifact already has a repository context, the artifact is returned unchanged, byte
+// for byte.
+func (r *Registry) WithRepositoryContextIfMissing(a *ocm.Artifact) (*ocm.Artifact, error) {
 	has, err := a.HasRepositoryContext()
 	if err != nil || has {
 		return a, err
@@ -187,7 +187,8 @@ func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (is
 		return false, &ocm.Error{Ref: ref.Name(), Doing: "pushing", Code: ocm.RegistryUnauthorized, Cause: err,
 			Problem: "finding the registry credentials failed: " + ocm.FirstLine(err.Error())}
 	}
-	options := []remote.Option{remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(r.transportTo(p))}
+	options := []remote.Option{remote.WithContext(ctx), remote.WithAuth(auth),
+		remote.WithTransport(r.transportWithoutAuthTo(p))}
 	standing := ""
 	if a.Tag != "" {
 		if standing, err = digestOfTag(ref, options); err != nil {

@@ -32,7 +32,7 @@ func (r *Registry) openSession(ctx context.Context, p place) (*session, error) {
 			Problem: "finding the registry credentials failed: check the credential Secret: " +
 				ocm.FirstLine(err.Error())}
 	}
-	signed, err := transport.NewWithContext(ctx, p.Registry, auth, r.transportTo(p),
+	signed, err := transport.NewWithContext(ctx, p.Registry, auth, r.transportWithoutAuthTo(p),
 		[]string{p.Scope(transport.PullScope)})
 	if err != nil {
 		return nil, classifyError("pulling", p.Name(), err)
@@ -41,12 +41,13 @@ func (r *Registry) openSession(ctx context.Context, p place) (*session, error) {
 	if p.plain {
 		scheme = "http"
 	}
-	return &session{place: p, scheme: scheme, client: &http.Client{Transport: signed, CheckRedirect: checkRedirect}},
+	return &session{place: p, scheme: scheme, client: &http.Client{Transport: signed,
+			CheckRedirect: limitRedirectCount}},
 		nil
 }
 
-// transportTo returns the transport for requests to the repository p.
-func (r *Registry) transportTo(p place) http.RoundTripper {
+// transportWithoutAuthTo returns the transport for requests to the repository p.
+func (r *Registry) transportWithoutAuthTo(p place) http.RoundTripper {
 	t := r.opts.Transport
 	if p.plain {
 		t = plainHTTP{host: p.RegistryStr(), next: t}
@@ -69,9 +70,9 @@ func (p plainHTTP) RoundTrip(request *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(request)
 }
 
-// checkRedirect allows at most five redirects, for example to the blob storage of a registry. The transport checks the
-// address of each redirect.
-func checkRedirect(_ *http.Request, via []*http.Request) error {
+// limitRedirectCount allows at most five redirects, for example to the blob storage of a registry. The transport checks
+// the address of each redirect.
+func limitRedirectCount(_ *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
 		return errors.New("more than 5 redirects")
 	}

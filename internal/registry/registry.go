@@ -370,10 +370,11 @@ func shouldTryNext(err error) bool {
 	return ok && (e.Code == ocm.ArtifactNotFound || e.Code == ocm.RegistryUnauthorized)
 }
 
-// CanInstallFromCache reports whether the cache has a verified layer with this digest. If CanInstallFromCache returns
-// true, the layer can be installed without a request. With a trust policy, CanInstallFromCache always returns false,
-// because even a cached layer must be admitted by the policy before it is installed.
-func (r *Registry) CanInstallFromCache(digest string) bool {
+// IsCachedWithoutTrustPolicy reports whether the cache has a verified layer with this digest. If
+// IsCachedWithoutTrustPolicy returns true, the layer can be installed without a request. With a trust policy,
+// IsCachedWithoutTrustPolicy always returns false, because even a cached layer must be admitted by the policy before it
+// is installed.
+func (r *Registry) IsCachedWithoutTrustPolicy(digest string) bool {
 	_, held := r.layers.get(digest)
 	return held && r.opts.Trust == nil
 }

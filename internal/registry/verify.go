@@ -32,7 +32,7 @@ func (r *Registry) verifyAndPinComponent(ctx context.Context, s *session, found 
 		}
 	}
 	if !c.Signature.Verified {
-		k, err := f.FindImageSigner(ctx, found)
+		k, err := f.FindCosignImageSigner(ctx, found)
 		if err == nil && k == nil {
 			err = f.SignatureError(found.Ref)
 		}
@@ -80,7 +80,7 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 		switch a := res.Access; {
 		case a.IsLocal():
 			layer := c.Layers[res.Name]
-			digest, err := r.signedLayerDigest(ctx, s, found, res, layer.Ref)
+			digest, err := r.layerDigestSignedInDescriptor(ctx, s, found, res, layer.Ref)
 			if err != nil {
 				return err
 			}
@@ -111,9 +111,10 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 	return nil
 }
 
-// signedLayerDigest returns the signed digest of a local resource. The resource is then fetched by this digest. If the
-// descriptor contains no digest of the resource's blob, signedLayerDigest returns "".
-func (r *Registry) signedLayerDigest(ctx context.Context, s *session, found *ocm.ImageManifest, res ocm.Element,
+// layerDigestSignedInDescriptor returns the signed digest of a local resource. The resource is then fetched by this
+// digest. If the descriptor contains no digest of the resource's blob, layerDigestSignedInDescriptor returns "".
+func (r *Registry) layerDigestSignedInDescriptor(ctx context.Context, s *session, found *ocm.ImageManifest,
+	res ocm.Element,
 	ref string) (string, error) {
 	if res.Digest == nil || res.Digest.NormalisationAlgorithm != ocm.GenericBlobDigest {
 		return "", nil

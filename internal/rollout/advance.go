@@ -74,7 +74,7 @@ func Advance(in Inputs) (Result, error) {
 		return Result{Status: *in.Rollout.Status.DeepCopy()}, nil
 	}
 	a.judgeAll()
-	a.decide()
+	a.decidePhaseAndAdmit()
 	a.report()
 	return Result{Status: a.status, Admitted: a.admittedNow, InFlight: a.inFlight(), Next: a.next,
 		FailuresLeft: a.failuresLeft()}, nil
@@ -116,7 +116,7 @@ type advance struct {
 	admitted place.Admitted
 	places   *place.Places
 	deadline time.Duration
-	clockSet time.Time // when somebody has set the clock last, see restartDelaysIfClockSet
+	clockSet time.Time // when somebody has set the clock last, see restartAllDelaysIfClockChanged
 
 	members []member // the runtimes in scope, by rank and name
 	stages  []tally
@@ -142,11 +142,11 @@ type member struct {
 	blocked    *channel.Blocker
 }
 
-// isLikelyRepaired reports whether the update is likely to repair a module that does not work in a runtime. The rollout
-// admits runtimes with such a module first. A rollout to a lower version is likely to repair every module that does not
-// work. A rollout to a higher version is likely to repair the module in a runtime if the update of an earlier rollout
-// has failed in this runtime.
-func (a *advance) isLikelyRepaired(m *member) bool {
+// isUpdateLikelyToRepair reports whether the update is likely to repair a module that does not work in a runtime. The
+// rollout admits runtimes with such a module first. A rollout to a lower version is likely to repair every module that
+// does not work. A rollout to a higher version is likely to repair the module in a runtime if the update of an earlier
+// rollout has failed in this runtime.
+func (a *advance) isUpdateLikelyToRepair(m *member) bool {
 	if a.spec.IsRollback() {
 		return !evidence.IsWell(m.State)
 	}
@@ -202,7 +202,7 @@ func newAdvance(in Inputs) (*advance, error) {
 	if int(a.status.Stage.Index) >= len(a.stages) {
 		a.status.Stage.Index = int32Of(len(a.stages) - 1)
 	}
-	a.restartDelaysIfClockSet()
+	a.restartAllDelaysIfClockChanged()
 	return a, nil
 }
 
@@ -273,7 +273,7 @@ func (a *advance) judgeAll() {
 		t.count(m.verdict)
 		switch {
 		case m.verdict == Waiting && !a.spec.IsRollback():
-			a.countInControlGroup(t, r, began)
+			a.countWaitingInControlGroup(t, r, began)
 		case m.verdict == Updating && m.isIdle:
 			t.idle++
 		}
@@ -288,8 +288,9 @@ func (a *advance) judgeAll() {
 	a.keepPendingAdmissions()
 }
 
-// countInControlGroup counts a waiting runtime in the control group if the runtime worked before the rollout began.
-func (a *advance) countInControlGroup(t *tally, r *Runtime, rolloutStart time.Time) {
+// countWaitingInControlGroup counts a waiting runtime in the control group if the runtime worked before the rollout
+// began.
+func (a *advance) countWaitingInControlGroup(t *tally, r *Runtime, rolloutStart time.Time) {
 	isSilent := !r.UnreachableSince.IsZero()
 	if isSilent && r.UnreachableSince.Before(rolloutStart) || !evidence.IsWell(r.State) &&
 		r.Since.Before(rolloutStart) {
@@ -327,7 +328,8 @@ func (a *advance) keepPendingAdmissions() {
 	before := a.admitted
 	a.admitted = place.Admitted{}
 	for i := range a.members {
-		if m := &a.members[i]; before[m.Token] && m.verdict == Waiting && m.Stage <= a.currentStage() && a.canBegin(m) {
+		if m := &a.members[i]; before[m.Token] && m.verdict == Waiting && m.Stage <= a.currentStage() &&
+			a.canBeginIfAdmitted(m) {
 			a.reserve(m)
 		}
 	}
@@ -360,8 +362,8 @@ func (a *advance) reserve(m *member) {
 	}
 }
 
-// canBegin reports whether a waiting runtime could begin now if it were admitted.
-func (a *advance) canBegin(m *member) bool {
+// canBeginIfAdmitted reports whether a waiting runtime could begin now if it were admitted.
+func (a *advance) canBeginIfAdmitted(m *member) bool {
 	if !m.asked {
 		m.asked, m.blocked = true, a.blockerOf(m)
 	}
@@ -385,7 +387,7 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 		a.requeueAfter(a.deadline - a.since(m.Since))
 		return &channel.Blocker{Code: cmp.Or(m.Reason, v1beta2.ReasonApplying),
 			Message: "its update is under way, and only runtimes in which it fails are taken back"}
-	case !evidence.IsWell(m.State) && !a.isLikelyRepaired(m):
+	case !evidence.IsWell(m.State) && !a.isUpdateLikelyToRepair(m):
 		left := a.deadline - a.since(m.Since)
 		if isLast := a.currentStage() == len(a.stages)-1; isLast {
 			a.requeueAfter(left)
@@ -419,7 +421,7 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 // template or another rollout. If stages did not wait for causes outside of the runtime, a stage would pass during a
 // fault of the control plane, although none of its runtimes had been updated.
 func (a *advance) isAwaited(m *member) bool {
-	if a.canBegin(m) {
+	if a.canBeginIfAdmitted(m) {
 		return true
 	}
 	if !m.UnreachableSince.IsZero() || !evidence.IsWell(m.State) {

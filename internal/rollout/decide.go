@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
-// decide finds the next phase and admits runtimes.
-func (a *advance) decide() {
+// decidePhaseAndAdmit finds the next phase and admits runtimes.
+func (a *advance) decidePhaseAndAdmit() {
 	if a.spec.State == v1beta2.RolloutAborted {
 		a.end(v1beta2.RolloutEndedAborted, "aborted"+because(a.spec.Reason)+": nobody begins any more; what has begun "+
 			"finishes and stays")
@@ -27,7 +27,7 @@ func (a *advance) decide() {
 	}
 	a.applyResumption()
 	a.checkFailures()
-	if a.applyHalt() {
+	if a.keepHaltedIfHaltedAtSet() {
 		return
 	}
 	isHeld := a.addHolds()
@@ -38,9 +38,9 @@ func (a *advance) decide() {
 		a.end(v1beta2.RolloutCompleted, "")
 		return
 	}
-	a.progress(isHeld)
+	a.passProvenStages(isHeld)
 	switch {
-	case a.status.Phase.IsOver() || a.applyHalt():
+	case a.status.Phase.IsOver() || a.keepHaltedIfHaltedAtSet():
 	case !isHeld:
 		a.admit()
 	case a.total.counts.InScope == a.total.counts.Waiting && a.Preflight != nil:
@@ -50,9 +50,9 @@ func (a *advance) decide() {
 	}
 }
 
-// applyHalt reports whether the rollout is halted. While a rollout is halted, no runtime is admitted, and the status
-// has the reason until a person resumes the rollout.
-func (a *advance) applyHalt() (isHalted bool) {
+// keepHaltedIfHaltedAtSet reports whether the rollout is halted. While a rollout is halted, no runtime is admitted, and
+// the status has the reason until a person resumes the rollout.
+func (a *advance) keepHaltedIfHaltedAtSet() (isHalted bool) {
 	if a.status.HaltedAt.IsZero() {
 		return false
 	}
@@ -240,9 +240,9 @@ func (a *advance) addHolds() (isHeld bool) {
 	return len(a.blockers) > 0
 }
 
-// progress ends the current stage if the stage is proven, and begins the next stage. If the rollout is held, no stage
-// begins.
-func (a *advance) progress(isHeld bool) {
+// passProvenStages ends the current stage if the stage is proven, and begins the next stage. If the rollout is held, no
+// stage begins.
+func (a *advance) passProvenStages(isHeld bool) {
 	if a.isInTail() {
 		a.advanceTail(isHeld)
 		return
@@ -406,7 +406,7 @@ func (a *advance) admitStage(stage int) {
 				break
 			}
 			if m.Stage != stage || m.verdict != Waiting || m.isAdmitted ||
-				a.isLikelyRepaired(m) != hurt || !a.canBegin(m) {
+				a.isUpdateLikelyToRepair(m) != hurt || !a.canBeginIfAdmitted(m) {
 				continue
 			}
 			if s.Spread != nil {

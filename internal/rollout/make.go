@@ -132,7 +132,7 @@ func New(m Move) *v1beta2.ModuleRollout {
 	ranks := int32(0)
 	for i := range m.Policy.Spec.Stages {
 		s := v1beta2.ModuleRolloutStage{RolloutStage: *m.Policy.Spec.Stages[i].DeepCopy()}
-		if !urgency.Shorten(&s.RolloutStage, m.Urgency.Is, m.Policy.Spec.Hotfix) {
+		if !urgency.ShortenOrSkipStage(&s.RolloutStage, m.Urgency.Is, m.Policy.Spec.Hotfix) {
 			continue
 		}
 		switch {

@@ -30,14 +30,14 @@ import (
 //	2   a runtime that is not admitted is taken back (turnBack)                     37
 //	3   the soak is cut by an hour / gates are not asked (progress)                 1 / 14
 //	3   an approval of another plan counts (judgeGate), which is 12 of the design   222
-//	3   a soak does not begin again after the clock was set (restartDelaysIfClockSet)           1273, found as 22
-//	4   a halted rollout keeps its admissions (applyHalt)                            497
+//	3   a soak does not begin again after the clock was set (restartAllDelaysIfClockChanged)           1273, found as 22
+//	4   a halted rollout keeps its admissions (keepHaltedIfHaltedAtSet)                            497
 //	4   a freeze does not stop urgent rollouts (isExcepted)                         74
 //	5   a runtime that waits gets an older version (keep)                           1, found as 6
 //	6   a runtime with an earlier attempt gets the proven version (keep)            3
 //	6   runtimes are taken back without a declared edge (setBack)                   2
-//	6   a halt takes back without an edge / although paused / resumed (takesBack)   212 / 104 / 151
-//	6   a halt takes back by Hold / without a halt (takesBack)                      107 / 11
+//	6   a halt takes back without an edge / although paused / resumed (isActiveTakenBackOnHalt)   212 / 104 / 151
+//	6   a halt takes back by Hold / without a halt (isActiveTakenBackOnHalt)                      107 / 11
 //	7   a version is taken back and not withdrawn (PlanMove, row 5)                   62, found as 6
 //	7   a version that was taken back is not recorded as such (PlanMove, row 5)       151
 //	9   the rank depends on the number of calls (Places.Of)                         1
@@ -48,7 +48,7 @@ import (
 //	11  deadlines do not begin again after the clock was set (since)                259
 //	14  an emergency ignores the preflight (hold)                                   60, found as 4
 //	14  a line counts again (urgency.Of) / an urgency goes past a pause / a halt    7 / 96 / 343
-//	14  a normal rollout has no gates / an emergency no limits (urgency.Shorten)    0 / 0
+//	14  a normal rollout has no gates / an emergency no limits (urgency.ShortenOrSkipStage)    0 / 0
 //	15  a rollout that was deleted runs at once (pauseRemade)                       5
 //	15  the pause of a rollout that was not recorded is lost (create)               14
 //	16  a failure of the registry counts as any other (judgeUpdate, rule 7)         39
@@ -58,7 +58,7 @@ import (
 //	20  a move has the revision of the one before (create)                          0
 //	20  a rollout that was not recorded is made again (create)                      1
 //	20  a rollout that was not recorded is adopted for another plan (create)        40, found as 22
-//	22  a manager that ends between two writes leaves a rollout (wasMoveInterrupted)    65
+//	22  a manager that ends between two writes leaves a rollout (wasActiveEndedByUnrecordedMove)    65
 //	22  a resumption does not end a halt (resume)                                   61
 //	22  a deferral never ends / counts from now on (DeferralLimit)                  15 / 15
 //	22  times in the future are kept (hasFutureTimes)                               1273

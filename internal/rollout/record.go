@@ -77,7 +77,7 @@ type Recorded struct {
 //	2  the active rollout has ended                   its outcome is recorded; after Completed its version is the proven one
 //	3  the version in spec is the target in status    nothing; a rollout that was deleted is made again, and is paused
 //	4  the same, and the move became more urgent      a new rollout to the same version, unless the active one is paused or
-//	                                                  halted; also if the manager was interrupted, see wasMoveInterrupted
+//	                                                  halted; also if the manager was interrupted, see wasActiveEndedByUnrecordedMove
 //	5  the same, and the active rollout is halted,    the version is withdrawn, and runtimes with it are taken back, if
 //	   and its policy takes runtimes back             that is safe; see Channel.takesBack
 //	6  the version in spec is the proven one          the channel was set back: the active rollout is aborted, and
@@ -106,7 +106,7 @@ func planMove(c Channel) Recorded {
 		if !found || target == "" {
 			return Recorded{Status: v1beta2.ChannelStatus{Channel: c.Name}}
 		}
-		return initial(c, target)
+		return initialPlanFromRuntimes(c, target)
 	}
 	next := Recorded{Status: *was.DeepCopy()}
 	s := &next.Status
@@ -130,7 +130,7 @@ func planMove(c Channel) Recorded {
 		next.takeBackRest(c, was.TakenBack, target)
 	case target == s.Target:
 		switch {
-		case c.takesBack(s):
+		case c.isActiveTakenBackOnHalt(s):
 			next.Withdraw = target
 			next.end(c.Active, v1beta2.RolloutTakenBack, fmt.Sprintf(
 				"%s: version %s is withdrawn, and taken back (onHalt: %s)", c.Active.Status.Message, target,
@@ -146,7 +146,7 @@ func planMove(c Channel) Recorded {
 			next.end(c.Active, v1beta2.RolloutSuperseded, fmt.Sprintf("the move to %s became urgent: %s (%s)", target,
 				c.Urgency.Is, c.Urgency.Reason))
 			next.begin(c, target, c.Active.Spec.Lineage)
-		case c.wasMoveInterrupted():
+		case c.wasActiveEndedByUnrecordedMove():
 			next.begin(c, target, c.Active.Spec.Lineage)
 		}
 	case target == s.Version:
@@ -178,11 +178,11 @@ func (c *Channel) becameMoreUrgent() bool {
 		c.Urgency.Is == v1beta2.UrgencyHotfix && cmp.Or(r.Spec.Urgency, v1beta2.UrgencyNormal) == v1beta2.UrgencyNormal
 }
 
-// wasMoveInterrupted reports whether a manager process was interrupted between two writes: it has ended the active
-// rollout because the channel was moved, but has stopped before it recorded the move. PlanMove calls wasMoveInterrupted
-// if the channel was then moved back, so that the version in spec equals the target in status. If a person has aborted
-// the rollout, wasMoveInterrupted returns false.
-func (c *Channel) wasMoveInterrupted() bool {
+// wasActiveEndedByUnrecordedMove reports whether a manager process was interrupted between two writes: it has ended the
+// active rollout because the channel was moved, but has stopped before it recorded the move. PlanMove calls
+// wasActiveEndedByUnrecordedMove if the channel was then moved back, so that the version in spec equals the target in
+// status. If a person has aborted the rollout, wasActiveEndedByUnrecordedMove returns false.
+func (c *Channel) wasActiveEndedByUnrecordedMove() bool {
 	r := c.Active
 	return r != nil && (r.Status.Phase == v1beta2.RolloutSuperseded ||
 		r.Status.Phase == v1beta2.RolloutEndedAborted && r.Spec.State != v1beta2.RolloutAborted)
@@ -213,11 +213,11 @@ func (r *Recorded) setBack(c Channel, target string) {
 	addMove(s, c.newMove(target, v1beta2.RolloutCompleted))
 }
 
-// takesBack reports whether the active rollout is halted and takes runtimes back without an action by a person.
-// takesBack returns true only if no person has paused or resumed the rollout or moved the channel. If a rollout has the
-// phase TakenBack and is still the active one, a manager process ended the rollout and stopped before it recorded the
-// end.
-func (c *Channel) takesBack(s *v1beta2.ChannelStatus) bool {
+// isActiveTakenBackOnHalt reports whether the active rollout is halted and takes runtimes back without an action by a
+// person. isActiveTakenBackOnHalt returns true only if no person has paused or resumed the rollout or moved the
+// channel. If a rollout has the phase TakenBack and is still the active one, a manager process ended the rollout and
+// stopped before it recorded the end.
+func (c *Channel) isActiveTakenBackOnHalt(s *v1beta2.ChannelStatus) bool {
 	r := c.Active
 	return r != nil && r.Spec.TakesBackOnHalt() && !r.Status.HaltedAt.IsZero() &&
 		(!r.Status.Phase.IsOver() || r.Status.Phase == v1beta2.RolloutTakenBack) &&
@@ -340,14 +340,14 @@ func (r *Recorded) markUrgencyUsed(c Channel, target string) {
 	}
 }
 
-// initial returns the first status of a channel. Normally the version in the spec of the release is the proven version.
-// If runtimes have a version lower than the one in spec, either the status of the ModuleReleaseMeta was lost, or a
-// former Lifecycle Manager that did not record moves has moved the channel. When runtimes have a lower version, the
-// most frequent lower version becomes the proven version, and initial makes a rollout from the proven version to the
-// version in spec. If a rollout has already installed the version in spec in some runtimes, the new rollout is paused,
-// so that a person who deletes the status of a ModuleReleaseMeta does not bypass gates. The new rollout is never
-// urgent, so that nobody can make a rollout urgent a second time by deleting the status.
-func initial(c Channel, target string) Recorded {
+// initialPlanFromRuntimes returns the first status of a channel. Normally the version in the spec of the release is the
+// proven version. If runtimes have a version lower than the one in spec, either the status of the ModuleReleaseMeta was
+// lost, or a former Lifecycle Manager that did not record moves has moved the channel. When runtimes have a lower
+// version, the most frequent lower version becomes the proven version, and initialPlanFromRuntimes makes a rollout from
+// the proven version to the version in spec. If a rollout has already installed the version in spec in some runtimes,
+// the new rollout is paused, so that a person who deletes the status of a ModuleReleaseMeta does not bypass gates. The
+// new rollout is never urgent, so that nobody can make a rollout urgent a second time by deleting the status.
+func initialPlanFromRuntimes(c Channel, target string) Recorded {
 	c.Urgency = urgency.Urgency{}
 	counts := map[string]int{}
 	proven, wasMoving := target, false

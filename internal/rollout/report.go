@@ -107,7 +107,7 @@ func (a *advance) waitReasons() []v1beta2.RolloutBlocker {
 	var all []v1beta2.RolloutBlocker
 	for i := range a.members {
 		m := &a.members[i]
-		if m.verdict != Waiting || m.isAdmitted || m.Stage > a.currentStage() || a.canBegin(m) {
+		if m.verdict != Waiting || m.isAdmitted || m.Stage > a.currentStage() || a.canBeginIfAdmitted(m) {
 			continue
 		}
 		j := slices.IndexFunc(all, func(b v1beta2.RolloutBlocker) bool { return b.Code == m.blocked.Code })

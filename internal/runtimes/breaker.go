@@ -102,7 +102,7 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := b.next.RoundTrip(req)
-	if e := b.errorOf(req.Context(), resp, err); e != nil {
+	if e := b.runtimeErrorOf(req.Context(), resp, err); e != nil {
 		b.open(e)
 	}
 	return resp, err
@@ -118,8 +118,8 @@ func (b *breaker) err() error {
 	return nil
 }
 
-// errorOf returns an Error if an answer shows a problem of the whole runtime, and nil otherwise.
-func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *Error {
+// runtimeErrorOf returns an Error if an answer shows a problem of the whole runtime, and nil otherwise.
+func (b *breaker) runtimeErrorOf(ctx context.Context, resp *http.Response, err error) *Error {
 	switch {
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil // the caller cancelled the request
@@ -237,7 +237,7 @@ func (b *breaker) sendEvenIfOpen(method, path, body string) ([]byte, *Error) {
 	if err == nil {
 		defer resp.Body.Close()
 	}
-	if bad := b.errorOf(req.Context(), resp, err); bad != nil || err != nil || resp.StatusCode >= 300 {
+	if bad := b.runtimeErrorOf(req.Context(), resp, err); bad != nil || err != nil || resp.StatusCode >= 300 {
 		return nil, bad
 	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, access.MaxReviewBytes))

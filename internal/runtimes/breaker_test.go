@@ -48,7 +48,7 @@ func TestErrorOf(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := &breaker{runtime: "a", base: "https://a", ends: c.ends}
-			e := b.errorOf(t.Context(), &http.Response{StatusCode: c.status}, c.err)
+			e := b.runtimeErrorOf(t.Context(), &http.Response{StatusCode: c.status}, c.err)
 			switch {
 			case c.code == "" && e == nil:
 			case e == nil || e.Code != c.code || !strings.Contains(e.Message, c.says):

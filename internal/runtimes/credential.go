@@ -154,18 +154,18 @@ func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	case user == nil:
 		return invalid("context %q names user %q, which is not in it", file.CurrentContext, context.AuthInfo)
 	case user.Exec != nil:
-		return refused("the exec plugin of user " + quote(context.AuthInfo))
+		return refused("the exec plugin of user " + quoteForMessage(context.AuthInfo))
 	case user.AuthProvider != nil:
-		return refused("the auth-provider of user " + quote(context.AuthInfo))
+		return refused("the auth-provider of user " + quoteForMessage(context.AuthInfo))
 	case user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "":
-		return refused("a reference to a file (client-certificate, client-key or tokenFile) of user " + quote(
+		return refused("a reference to a file (client-certificate, client-key or tokenFile) of user " + quoteForMessage(
 			context.AuthInfo))
 	case cluster.CertificateAuthority != "":
-		return refused("a reference to a file (certificate-authority) of cluster " + quote(context.Cluster))
+		return refused("a reference to a file (certificate-authority) of cluster " + quoteForMessage(context.Cluster))
 	case cluster.InsecureSkipTLSVerify:
 		return nil, &Error{Code: KubeconfigRefused, Message: "insecure-skip-tls-verify of cluster " +
-			quote(context.Cluster) + " is refused, because the credential would go to whoever answers: put the " +
-			"certificate authority of the cluster into certificate-authority-data"}
+			quoteForMessage(context.Cluster) + " is refused, because the credential would go to whoever answers: put " +
+			"the certificate authority of the cluster into certificate-authority-data"}
 	case !hasCredential(user):
 		return invalid("user %q has neither token nor client certificate nor password", context.AuthInfo)
 	}
@@ -184,7 +184,7 @@ func hasCredential(u *clientcmdapi.AuthInfo) bool {
 	return u.Token != "" || len(u.ClientCertificateData) > 0 || u.Username != ""
 }
 
-func quote(s string) string { return fmt.Sprintf("%q", s) }
+func quoteForMessage(s string) string { return fmt.Sprintf("%q", s) }
 
 // oneLine returns the text of a parser error on one line. A long text is cut, because parser errors may quote their
 // input.

@@ -24,19 +24,20 @@ func (b *breaker) scheduleCredentialChecks(expiry time.Time, reviewInterval time
 	b.ends = expiry
 	if review != nil { // the first reviews of runtimes that are connected at the same time are spread over the interval
 		b.checks = append(b.checks, time.AfterFunc(rand.N(reviewInterval),
-			func() { b.checkAndReschedule(reviewInterval, review) }))
+			func() { b.checkAndOpenOnFailure(reviewInterval, review) }))
 	}
 	if expiry.After(time.Now()) { // otherwise the first request detects the expiry
 		b.checks = append(b.checks, time.AfterFunc(time.Until(expiry)+expiryDelay, func() {
-			b.checkAndReschedule(0,
+			b.checkAndOpenOnFailure(0,
 				b.sendProbe)
 		}))
 	}
 }
 
-// checkAndReschedule sends a request after each interval, and opens the breaker if the runtime refuses the credential
-// or does not answer. While the breaker is open, checkAndReschedule sends no request.
-func (b *breaker) checkAndReschedule(interval time.Duration, send func() *Error) {
+// checkAndOpenOnFailure sends a request, and opens the breaker if the runtime refuses the credential or does not
+// answer. While the breaker is open, checkAndOpenOnFailure sends no request. If repeatInterval is not 0, the check is
+// repeated after each repeatInterval.
+func (b *breaker) checkAndOpenOnFailure(repeatInterval time.Duration, send func() *Error) {
 	if b.err() == nil {
 		if bad := send(); bad != nil {
 			b.open(bad)
@@ -44,7 +45,7 @@ func (b *breaker) checkAndReschedule(interval time.Duration, send func() *Error)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if interval > 0 && !b.stopped {
-		b.checks[0] = time.AfterFunc(interval, func() { b.checkAndReschedule(interval, send) })
+	if repeatInterval > 0 && !b.stopped {
+		b.checks[0] = time.AfterFunc(repeatInterval, func() { b.checkAndOpenOnFailure(repeatInterval, send) })
 	}
 }

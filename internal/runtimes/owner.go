@@ -20,8 +20,8 @@ type ownerState struct {
 	verifying bool   // the verifier has the connection and will decide
 }
 
-// errorOf returns the reason why the connection must not be used, or nil if it may be used. The caller of errorOf must
-// hold Pool.mu, which guards the fields of ownerState.
+// runtimeErrorOf returns the reason why the connection must not be used, or nil if it may be used. The caller of
+// runtimeErrorOf must hold Pool.mu, which guards the fields of ownerState.
 func (s *ownerState) errorOf(kyma string) error {
 	switch {
 	case s.verified:
@@ -54,7 +54,7 @@ func IsRuntimeRefused(err error) bool {
 func (p *Pool) GetBeforeOwnerVerified(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.ensureConnection(ctx, kyma)
 	if err != nil {
-		p.recordFailedGet(kyma)
+		p.notifyOnNextConnection(kyma)
 		return nil, err
 	}
 	p.mu.Lock()

@@ -18,21 +18,21 @@ type PollIntervals struct {
 	Budget int
 }
 
-// SetAgentConnected records whether the agent of a runtime is connected. When the agent is no longer connected,
+// RecordAgentConnection records whether the agent of a runtime is connected. When the agent is no longer connected,
 // subscribers get a Missed event, because from then on they have to read the runtime themselves.
-func (p *Pool) SetAgentConnected(kyma string, connected bool) {
+func (p *Pool) RecordAgentConnection(kyma string, isConnected bool) {
 	p.mu.Lock()
 	e := p.ensureEntryLocked(kyma)
-	disconnected := e.agentConnected && !connected
-	e.agentConnected = connected
+	disconnected := e.agentConnected && !isConnected
+	e.agentConnected = isConnected
 	p.mu.Unlock()
 	if disconnected {
-		p.Publish(kyma, Event{Missed: true})
+		p.PublishToInterested(kyma, Event{Missed: true})
 	}
 }
 
-// IsWatched reports whether a watch or an agent reports the changes in a runtime. Until SetAgentConnected is called,
-// the agent of a runtime counts as connected.
+// IsWatched reports whether a watch or an agent reports the changes in a runtime. Until RecordAgentConnection is
+// called, the agent of a runtime counts as connected.
 func (p *Pool) IsWatched(kyma string) bool {
 	if p.opts.Watch || !p.opts.Agents {
 		return p.opts.Watch
@@ -61,12 +61,13 @@ func (p *Pool) PollInterval(kyma string) time.Duration {
 	if intervals.Budget <= 0 {
 		return intervals.Unwatched
 	}
-	return max(intervals.Unwatched, time.Duration(p.countPollers())*time.Second/time.Duration(intervals.Budget))
+	return max(intervals.Unwatched, time.Duration(p.countUnwatchedSubscribers())*time.Second/time.Duration(
+		intervals.Budget))
 }
 
-// countPollers returns the number of subscribers of unwatched runtimes. The returned number may be a few seconds old,
-// because countPollers counts at most once in five seconds.
-func (p *Pool) countPollers() int {
+// countUnwatchedSubscribers returns the number of subscribers of unwatched runtimes. The returned number may be a few
+// seconds old, because countUnwatchedSubscribers counts at most once in five seconds.
+func (p *Pool) countUnwatchedSubscribers() int {
 	const recountInterval = 5 * time.Second
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,8 @@
 //
 // The pool also notifies subscribers of changes in a runtime. If Options.Watch is set, the pool runs one metadata watch
 // for each interest; all subscribers with this interest share the watch. If Options.Agents is set, the user of the pool
-// has to pass the events of agents to Publish. An event is only a hint: after an event, the receiver reads the runtime.
+// has to pass the events of agents to PublishToInterested. An event is only a hint: after an event, the receiver reads
+// the runtime.
 //
 // # What it does not do
 //
@@ -67,7 +68,8 @@ type Options struct {
 	// Watch enables the watches that the pool runs for its subscribers.
 	Watch bool
 	// Agents is true if agents in the runtimes report changes to the control plane, and the caller passes the changes
-	// to Publish. If neither Agents nor Watch is set, subscribers are notified only of changes of the connection.
+	// to PublishToInterested. If neither Agents nor Watch is set, subscribers are notified only of changes of the
+	// connection.
 	Agents bool
 	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed.
 	// InterestsChanged must not block.
@@ -123,7 +125,7 @@ type Runtime struct {
 	credential credential
 	lifetime   access.Lifetime                  // of the credential
 	account    struct{ namespace, name string } // the ServiceAccount of the token; empty if there is none
-	isFirst    bool                             // no other connection was made before; set by replaceConnection
+	isFirst    bool                             // no other connection was made before; set by replaceOldConnection
 	transport  *http.Transport
 	breaker    *breaker
 	version    kubernetesVersion
@@ -141,7 +143,7 @@ type entry struct {
 	// published is true if an event was published for the runtime. A subscriber with ReplayMissed that is added later
 	// gets a Missed event, because it has missed the published event.
 	published      bool
-	agentConnected bool    // true until SetAgentConnected reports otherwise
+	agentConnected bool    // true until RecordAgentConnection reports otherwise
 	connected      bool    // there is a connection, or was one
 	getFailed      bool    // a Get failed since the last connection: subscribers wait for a connection
 	batch          []Event // delayed events
@@ -184,7 +186,7 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.ensureConnection(ctx, kyma)
 	if err != nil {
-		p.recordFailedGet(kyma)
+		p.notifyOnNextConnection(kyma)
 		return nil, err
 	}
 	if err := p.requireVerifiedOwner(kyma, rt); err != nil {
@@ -202,7 +204,7 @@ func (p *Pool) GetIfOpenOrNoAgents(ctx context.Context, kyma string) (*Runtime, 
 	}
 	_, err := p.findAccessSecret(ctx, kyma)
 	if err != nil {
-		p.recordFailedGet(kyma)
+		p.notifyOnNextConnection(kyma)
 	}
 	return nil, err
 }
@@ -216,9 +218,9 @@ func (p *Pool) Probe(kyma string) {
 	}
 }
 
-// recordFailedGet records that Get has failed. When a later call makes a connection, the pool notifies the subscribers,
-// so that the subscribers whose Get has failed can call Get again.
-func (p *Pool) recordFailedGet(kyma string) {
+// notifyOnNextConnection records that Get has failed. When a later call makes a connection, the pool notifies the
+// subscribers, so that the subscribers whose Get has failed can call Get again.
+func (p *Pool) notifyOnNextConnection(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.entries[kyma]; e != nil {
@@ -252,7 +254,7 @@ func (p *Pool) ensureConnection(ctx context.Context, kyma string) (*Runtime, err
 		p.closeConnection(kyma) // the credentials of the connection no longer exist
 		return nil, err
 	}
-	return p.replaceConnection(kyma, rt), nil
+	return p.replaceOldConnection(kyma, rt), nil
 }
 
 // ifUsable returns the connection if it can be used. While the circuit breaker is open, ifUsable returns the reason as
@@ -344,8 +346,9 @@ func (p *Pool) newConnection(ctx context.Context, kyma string, cred credential) 
 	return rt, nil
 }
 
-// replaceConnection stores a new connection, closes the old connection, and notifies the subscribers.
-func (p *Pool) replaceConnection(kyma string, rt *Runtime) *Runtime {
+// replaceOldConnection stores a new connection, closes the old one, notifies the subscribers, and returns the
+// connection in use. If the old connection has the same credential, replaceOldConnection only closes the new one.
+func (p *Pool) replaceOldConnection(kyma string, rt *Runtime) (inUse *Runtime) {
 	p.mu.Lock()
 	e := p.ensureEntryLocked(kyma)
 	if e.runtime != nil && e.runtime.credential == rt.credential {

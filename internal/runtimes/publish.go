@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Publish delivers an event to all subscribers with a matching interest. The event comes from a watch that is not a
-// watch of this Pool, for example from the watch of an agent. Missed and Listed events of the same resource are delayed
-// and combined, see Options.BatchDelay. All events except Missed and Listed events are delivered without a delay.
-// Before Publish delivers an event without a delay, it delivers the Missed and Listed events that are still delayed. If
-// the field Interest.Resource of an event is empty, the event is delivered to all subscribers.
+// PublishToInterested delivers an event to all subscribers with a matching interest. The event comes from a watch that
+// is not a watch of this Pool, for example from the watch of an agent. Missed and Listed events of the same resource
+// are delayed and combined, see Options.BatchDelay. All events except Missed and Listed events are delivered without a
+// delay. Before PublishToInterested delivers an event without a delay, it delivers the Missed and Listed events that
+// are still delayed. If the field Interest.Resource of an event is empty, the event is delivered to all subscribers.
 //
-// The events of one runtime are delivered in the order of the calls to Publish, by one goroutine at a time. If another
-// goroutine is delivering events already, Publish returns before its own event is delivered.
-func (p *Pool) Publish(kyma string, event Event) {
+// The events of one runtime are delivered in the order of the calls to PublishToInterested, by one goroutine at a time.
+// If another goroutine is delivering events already, PublishToInterested returns before its own event is delivered.
+func (p *Pool) PublishToInterested(kyma string, event Event) {
 	p.mu.Lock()
 	e := p.ensureEntryLocked(kyma)
 	e.published = true

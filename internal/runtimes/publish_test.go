@@ -57,7 +57,7 @@ func TestReplayMissed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newAgentPool(t, Options{Agents: true})
 			if c.early {
-				p.Publish("a", Event{Interest: deployments, Object: object("n", "x", nil)})
+				p.PublishToInterested("a", Event{Interest: deployments, Object: object("n", "x", nil)})
 			}
 			if c.other {
 				p.Unsubscribe("a", "never")
@@ -130,8 +130,8 @@ func TestPublish(t *testing.T) {
 			}
 			subscribe("first", deployments)
 			subscribe("second", oneMap, deployments)
-			p.Publish("a", c.event)
-			p.Publish("b", c.event) // runtime b has no subscribers
+			p.PublishToInterested("a", c.event)
+			p.PublishToInterested("b", c.event) // runtime b has no subscribers
 			slices.Sort(got)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
@@ -176,7 +176,7 @@ func TestSetAgentConnected(t *testing.T) {
 		watched   bool
 		missed    int
 	}{{true, true, 0}, {false, false, 1}, {false, false, 1}, {true, true, 1}, {false, false, 2}} {
-		p.SetAgentConnected("a", step.connected)
+		p.RecordAgentConnection("a", step.connected)
 		if p.IsWatched("a") != step.watched || missed != step.missed {
 			t.Errorf("step %d: watched %v, missed %d times, want %v, %d", i, p.IsWatched("a"),
 				missed, step.watched, step.missed)
@@ -210,7 +210,7 @@ func TestPollInterval(t *testing.T) {
 				for _, key := range []string{"x", "y"} {
 					p.Subscribe(fmt.Sprint(i), Subscriber{Key: key, Notify: func(Event) {}})
 				}
-				p.SetAgentConnected(fmt.Sprint(i), c.unwatched == 0)
+				p.RecordAgentConnection(fmt.Sprint(i), c.unwatched == 0)
 			}
 			if got := p.PollInterval("0"); got != c.want {
 				t.Errorf("%s: %s, want %s", c.reason, got, c.want)
@@ -226,7 +226,7 @@ func TestMissedIsDeliveredOnce(t *testing.T) {
 		p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{deployments, oneMap},
 			Notify: func(s Event) { got <- s.Interest.Kind }})
 		began := func(i Interest) {
-			p.Publish("a", Event{Missed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}})
+			p.PublishToInterested("a", Event{Missed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}})
 		}
 		for range 3 {
 			began(deployments)
@@ -273,15 +273,16 @@ func TestListedIsDeliveredInOrder(t *testing.T) {
 			for _, o := range objects {
 				s.Objects = append(s.Objects, *o)
 			}
-			p.Publish("a", s)
+			p.PublishToInterested("a", s)
 		}
 		mine := map[string]string{"mine": "yes"}
-		p.Publish("a", Event{Missed: true, Interest: Interest{Resource: deployments.Resource, Kind: deployments.Kind}})
+		p.PublishToInterested("a", Event{Missed: true, Interest: Interest{Resource: deployments.Resource,
+			Kind: deployments.Kind}})
 		listed(deployments, object("n", "one", mine), object("n", "other", nil), object("m", "two", mine))
 		if len(got) > 0 {
 			t.Errorf("delivered at once: %q", got)
 		}
-		p.Publish("a", Event{Interest: oneMap, Object: object("n", "a", nil)})
+		p.PublishToInterested("a", Event{Interest: oneMap, Object: object("n", "a", nil)})
 		listed(oneMap, object("n", "a", nil), object("n", "b", nil))
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -335,10 +336,10 @@ func TestPublishKeepsTheOrder(t *testing.T) {
 			mu.Unlock()
 			time.Sleep(time.Second) // the delivery of the first event takes until the later one has been published
 		}})
-		p.Publish("a", Event{Listed: true, Interest: deployments})
-		p.Publish("a", Event{Listed: true, Interest: oneMap})
+		p.PublishToInterested("a", Event{Listed: true, Interest: deployments})
+		p.PublishToInterested("a", Event{Listed: true, Interest: oneMap})
 		time.Sleep(time.Second + time.Millisecond)
-		p.Publish("a", Event{Interest: oneMap, Object: object("n", "a", nil)})
+		p.PublishToInterested("a", Event{Interest: oneMap, Object: object("n", "a", nil)})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		mu.Lock()

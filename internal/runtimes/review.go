@@ -101,7 +101,7 @@ func (r *reviews) sendFirstReview() {
 	if begun {
 		return
 	}
-	r.breaker.checkAndReschedule(0, func() *Error {
+	r.breaker.checkAndOpenOnFailure(0, func() *Error {
 		bad := r.reviewRights()
 		r.mu.Lock()
 		r.begun = bad == nil
@@ -136,13 +136,13 @@ func (r *reviews) reviewAfter(delay time.Duration) {
 	}
 	r.number++
 	number := r.number
-	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.runScheduledReview(number) })
+	r.due, r.timer = due, time.AfterFunc(due.Sub(now), func() { r.runReviewUnlessStopped(number) })
 }
 
-// runScheduledReview sends a review of the rights when the timer of the review has expired. The parameter timerNumber
-// identifies the timer. If the expired timer is still in the field timer, runScheduledReview clears the field. If the
-// field timer contains a newer timer already, runScheduledReview does not change the field.
-func (r *reviews) runScheduledReview(timerNumber int) {
+// runReviewUnlessStopped sends a review of the rights when the timer of the review has expired. The parameter
+// timerNumber identifies the timer. If the expired timer is still in the field timer, runReviewUnlessStopped clears the
+// field. If the field timer contains a newer timer already, runReviewUnlessStopped does not change the field.
+func (r *reviews) runReviewUnlessStopped(timerNumber int) {
 	r.mu.Lock()
 	if r.number == timerNumber {
 		r.timer = nil
@@ -150,7 +150,7 @@ func (r *reviews) runScheduledReview(timerNumber int) {
 	stopped := r.stopped
 	r.mu.Unlock()
 	if !stopped {
-		r.breaker.checkAndReschedule(0, r.reviewRights)
+		r.breaker.checkAndOpenOnFailure(0, r.reviewRights)
 	}
 }
 

@@ -24,20 +24,20 @@ type kubernetesVersion struct {
 	readAt time.Time // time of the last attempt to read it
 }
 
-// KubernetesVersion returns the version of Kubernetes in the runtime, such as "v1.34.2", or "" if the version is not
-// known. KubernetesVersion sends at most one request an hour, and another one after each outage of the runtime, because
-// an upgrade of the cluster may have been the cause of the outage. A failed request for the version has no other
-// effect: the connection stays usable.
+// CachedKubernetesVersion returns the version of Kubernetes in the runtime, such as "v1.34.2", or "" if the version is
+// not known. CachedKubernetesVersion sends at most one request an hour, and another one after each outage of the
+// runtime, because an upgrade of the cluster may have been the cause of the outage. A failed request for the version
+// has no other effect: the connection stays usable.
 //
-// The parameter recorded is the version in the status of the Kyma, or "". For the first connection after a start of
-// this process, KubernetesVersion returns the recorded version as if it had just been read. So a restart of the manager
+// The parameter firstValue is the version in the status of the Kyma, or "". For the first connection after a start of
+// this process, CachedKubernetesVersion returns firstValue as if it had just been read. So a restart of the manager
 // does not cause a request for the version to every runtime of the fleet.
-func (rt *Runtime) KubernetesVersion(ctx context.Context, recorded string) string {
+func (rt *Runtime) CachedKubernetesVersion(ctx context.Context, firstValue string) string {
 	rt.version.mu.Lock()
 	defer rt.version.mu.Unlock()
 	now := time.Now()
-	if rt.version.readAt.IsZero() && rt.isFirst && recorded != "" {
-		rt.version.value, rt.version.readAt = recorded, now
+	if rt.version.readAt.IsZero() && rt.isFirst && firstValue != "" {
+		rt.version.value, rt.version.readAt = firstValue, now
 	}
 	if !rt.version.readAt.IsZero() && now.Sub(rt.version.readAt) < versionCachePeriod &&
 		!rt.breaker.closedAfter(rt.version.readAt) {

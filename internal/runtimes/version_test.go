@@ -46,7 +46,7 @@ func TestKubernetesVersion(t *testing.T) {
 		rt := &Runtime{Cluster: cluster, breaker: b}
 		check := func(when, want string, requests int32) {
 			t.Helper()
-			if got := rt.KubernetesVersion(t.Context(), ""); got != want || next.requests.Load() != requests {
+			if got := rt.CachedKubernetesVersion(t.Context(), ""); got != want || next.requests.Load() != requests {
 				t.Errorf("%s: %q, %d requests, want %q, %d", when, got, next.requests.Load(), want, requests)
 			}
 			time.Sleep(time.Second)
@@ -70,12 +70,12 @@ func TestKubernetesVersion(t *testing.T) {
 		check("after an outage, again", "v1.36.0", 6)
 
 		first := &Runtime{Cluster: cluster, breaker: &breaker{base: "https://a"}, isFirst: true}
-		if got := first.KubernetesVersion(t.Context(), "v1.30.0"); got != "v1.30.0" || next.requests.Load() != 6 {
+		if got := first.CachedKubernetesVersion(t.Context(), "v1.30.0"); got != "v1.30.0" || next.requests.Load() != 6 {
 			t.Errorf("recorded before a restart: %q, %d requests, want the recorded version and 6", got,
 				next.requests.Load())
 		}
 		time.Sleep(versionCachePeriod)
-		if got := first.KubernetesVersion(t.Context(), "v1.30.0"); got != "v1.36.0" || next.requests.Load() != 7 {
+		if got := first.CachedKubernetesVersion(t.Context(), "v1.30.0"); got != "v1.36.0" || next.requests.Load() != 7 {
 			t.Errorf("an hour after a restart: %q, %d requests, want v1.36.0 and 7", got, next.requests.Load())
 		}
 	})

@@ -137,7 +137,7 @@ func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
 			if first {
 				listed = objectList{}
 			}
-			listed.addWithinLimit(items)
+			listed.addOrDropAllOverMaxBytes(items)
 		},
 		Listed: func(complete bool) {
 			event := Event{Interest: i, Listed: true, Objects: listed.objects}
@@ -180,8 +180,9 @@ type objectList struct {
 	incomplete bool // objects were left out, because bytes would exceed maxListBytes
 }
 
-// addWithinLimit adds the objects of a page to the list. addWithinLimit leaves out managedFields, which are not needed.
-func (l *objectList) addWithinLimit(items []metav1.PartialObjectMetadata) {
+// addOrDropAllOverMaxBytes adds the objects of a page to the list. addOrDropAllOverMaxBytes leaves out managedFields,
+// which are not needed.
+func (l *objectList) addOrDropAllOverMaxBytes(items []metav1.PartialObjectMetadata) {
 	for n := range items {
 		fields := items[n].ManagedFields
 		for f := range fields {

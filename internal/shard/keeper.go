@@ -255,7 +255,7 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 			if holder := holderOf(lease); holder != "" && holder != me && replicas[holder] != nil {
 				continue // wait until the holder releases the shard or is dead
 			}
-			t = k.addHoldingLocked(membership, shard)
+			t = k.addUnopenedHoldingLocked(membership, shard)
 			tasks.Go(func() { k.acquire(t, lease, me) })
 		case t != nil && assigned != me && t.open && !t.closing:
 			t.closing = true
@@ -264,7 +264,7 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 			// This replica can hold a shard without having acquired it: it has written itself into the Lease, the
 			// answer was lost, and by now the shard is assigned to another replica. The other replica waits until this
 			// replica releases the shard.
-			t = k.addHoldingLocked(membership, shard)
+			t = k.addUnopenedHoldingLocked(membership, shard)
 			t.lease, t.closing = lease, true
 			close(t.acquired)
 			tasks.Go(func() { k.release(membership, t) })
@@ -280,8 +280,9 @@ func (k *Keeper) isOlderThanClearedLocked(shard int, lease *coordinationv1.Lease
 	return cleared != nil && newerLease(lease, cleared) == cleared
 }
 
-// addHoldingLocked adds a holding for a shard to the Keeper. The caller of addHoldingLocked must hold mu.
-func (k *Keeper) addHoldingLocked(membership context.Context, shard int) *holding {
+// addUnopenedHoldingLocked adds a holding for a shard to the Keeper. The caller of addUnopenedHoldingLocked must hold
+// mu.
+func (k *Keeper) addUnopenedHoldingLocked(membership context.Context, shard int) *holding {
 	t := &holding{shard: shard, idle: make(chan struct{}), acquired: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancel(membership)
 	k.holdings[shard] = t
@@ -335,7 +336,7 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 // release closes a shard and removes the holder from its Lease, so that another replica can acquire the shard.
 func (k *Keeper) release(membership context.Context, t *holding) {
 	defer k.removeHolding(t)
-	k.closeShard(t, metrics.ShardReleased)
+	k.drainAndCloseShard(t, metrics.ShardReleased)
 	for membership.Err() == nil {
 		err := k.clearHolder(membership, t.shard, t.lease)
 		if err == nil {
@@ -361,13 +362,13 @@ func (k *Keeper) releaseWithoutLease(shard int, reason string) {
 	}
 	t.closing = true
 	k.mu.Unlock()
-	k.closeShard(t, reason)
+	k.drainAndCloseShard(t, reason)
 	k.removeHolding(t)
 }
 
-// closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. The parameter reason
-// is the reason for closing the shard, for metrics and the log.
-func (k *Keeper) closeShard(t *holding, reason string) {
+// drainAndCloseShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. The
+// parameter reason is the reason for closing the shard, for metrics and the log.
+func (k *Keeper) drainAndCloseShard(t *holding, reason string) {
 	t.cancel()
 	k.mu.Lock()
 	wasOpen := t.open

@@ -29,8 +29,8 @@ import (
 // shardedLeaderPrefix is the prefix of the leader election identity of replicas with shards.
 const shardedLeaderPrefix = "shards_"
 
-// LeaderIdentity returns the leader election identity of a replica with shards.
-func LeaderIdentity(name string) string { return shardedLeaderPrefix + name }
+// ShardedLeaderIdentity returns the leader election identity of a replica with shards.
+func ShardedLeaderIdentity(name string) string { return shardedLeaderPrefix + name }
 
 // ShardedLeaderGate returns a function for the field Options.Gate. The returned function reports whether the present
 // leader is a replica with shards, and not a replica of an installation without shards. The caller must not use the
@@ -67,7 +67,7 @@ func (a *unshardedLock) Create(ctx context.Context, r resourcelock.LeaderElectio
 	if err := a.ensureNoShardedReplicas(ctx); err != nil {
 		return err
 	}
-	return a.recordResult(a.Interface.Create(ctx, r), r)
+	return a.recordWhetherHeld(a.Interface.Create(ctx, r), r)
 }
 
 // Update acquires, renews or releases the lock.
@@ -77,11 +77,11 @@ func (a *unshardedLock) Update(ctx context.Context, r resourcelock.LeaderElectio
 			return err
 		}
 	}
-	return a.recordResult(a.Interface.Update(ctx, r), r)
+	return a.recordWhetherHeld(a.Interface.Update(ctx, r), r)
 }
 
-// recordResult records whether this replica holds the lock now.
-func (a *unshardedLock) recordResult(err error, r resourcelock.LeaderElectionRecord) error {
+// recordWhetherHeld records whether this replica holds the lock now.
+func (a *unshardedLock) recordWhetherHeld(err error, r resourcelock.LeaderElectionRecord) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err == nil {

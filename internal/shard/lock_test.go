@@ -48,7 +48,7 @@ func TestShardedAndUnsharded(t *testing.T) {
 		if err := lead(single, "single"); err != nil {
 			t.Fatalf("alone, it cannot lead: %v", err)
 		}
-		several := &lock{me: LeaderIdentity("several"), holder: &holder}
+		several := &lock{me: ShardedLeaderIdentity("several"), holder: &holder}
 		f.start(func(o *Options) { o.Gate = ShardedLeaderGate(several) })
 		f.checkHolders(time.Minute)
 		if f.countHeld() != 0 {

@@ -81,7 +81,7 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 		r = r.Clone()
 		r.Add(about.Attributes()...)
 	}
-	repeated, pass := h.limit.takeError(problemOf(runtime, r), r.Time)
+	repeated, pass := h.limit.takeError(problemOfFirstError(runtime, r), r.Time)
 	if !pass {
 		return nil
 	}
@@ -167,9 +167,9 @@ type problem struct {
 // seed is random, so the hashes of two processes differ.
 var seed = maphash.MakeSeed()
 
-// problemOf returns the problem that a record about a runtime reports. The first error in the record identifies the
-// problem.
-func problemOf(runtime string, r slog.Record) problem {
+// problemOfFirstError returns the problem that a record about a runtime reports. The first error in the record
+// identifies the problem.
+func problemOfFirstError(runtime string, r slog.Record) problem {
 	text := errorOf(r)
 	if text == "" {
 		return problem{runtime: runtime}

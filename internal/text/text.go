@@ -3,13 +3,13 @@
 // # Use
 //
 //	message := text.ClipLine(err.Error(), 1024)
-//	last := text.ClipWords(container.LastOutput, 1024)
+//	last := text.ClipCollapsingSpaces(container.LastOutput, 1024)
 //
 // # How it works
 //
 // Runtimes, registries, charts and people can put any text into an error: of any size, with line breaks, invisible
-// characters, and escape sequences that change a terminal. Every such text must pass through [ClipLine] or [ClipWords]
-// before it becomes a part of a condition, an event, a log line or the output of klm.
+// characters, and escape sequences that change a terminal. Every such text must pass through [ClipLine] or
+// [ClipCollapsingSpaces] before it becomes a part of a condition, an event, a log line or the output of klm.
 package text
 
 import (
@@ -26,7 +26,7 @@ const ellipsis = "…"
 // sequences. If a text was shortened, it ends in "…". A text is never cut inside of a character. A line break becomes
 // "; ", or a space if it follows punctuation.
 func ClipLine(text string, maxBytes int) string {
-	text, isCut := cutRoughly(text, maxBytes)
+	text, isCut := cutAtMultipleOf(text, maxBytes)
 	if !isPlain(text) {
 		text = oneLine(text)
 	}
@@ -43,10 +43,10 @@ func ClipLine(text string, maxBytes int) string {
 	return strings.TrimRight(text[:end], " ") + ellipsis
 }
 
-// ClipWords is like [ClipLine], but replaces any number of spaces and line breaks by one space. ClipWords is for the
-// output of programs, in which line breaks do not separate sentences.
-func ClipWords(text string, maxBytes int) string {
-	text, isCut := cutRoughly(text, maxBytes)
+// ClipCollapsingSpaces is like [ClipLine], but replaces any number of spaces and line breaks by one space.
+// ClipCollapsingSpaces is for the output of programs, in which line breaks do not separate sentences.
+func ClipCollapsingSpaces(text string, maxBytes int) string {
+	text, isCut := cutAtMultipleOf(text, maxBytes)
 	text = strings.Join(strings.Fields(text), " ")
 	if isCut {
 		text += ellipsis
@@ -54,11 +54,11 @@ func ClipWords(text string, maxBytes int) string {
 	return ClipLine(text, maxBytes)
 }
 
-// cutRoughly shortens a text before its control characters and escape sequences are removed, because the text may have
-// any size, and the removal costs more than cutting. The result part is the beginning of the text. The result isCut is
-// true if the text is longer than part. The result part may be longer than the parameter maxBytes, because the later
-// removal of escape sequences makes the text shorter.
-func cutRoughly(text string, maxBytes int) (part string, isCut bool) {
+// cutAtMultipleOf shortens a text before its control characters and escape sequences are removed, because the text may
+// have any size, and the removal costs more than cutting. The result part is the beginning of the text. The result
+// isCut is true if the text is longer than part. The result part may be longer than the parameter maxBytes, because the
+// later removal of escape sequences makes the text shorter.
+func cutAtMultipleOf(text string, maxBytes int) (part string, isCut bool) {
 	const mostPerByte = 16
 	if most := mostPerByte * maxBytes; len(text) > most {
 		return text[:most], true
@@ -88,7 +88,7 @@ func oneLine(text string) string {
 	for line := range strings.FieldsFuncSeq(text, func(r rune) bool {
 		return r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
 	}) {
-		line = strings.TrimSpace(strings.Map(printableRune, line))
+		line = strings.TrimSpace(strings.Map(dropUnprintable, line))
 		switch before := b.String(); {
 		case line == "":
 			continue
@@ -103,9 +103,9 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// printableRune replaces a tab by a space. printableRune removes characters that are invisible or change how other
+// dropUnprintable replaces a tab by a space. dropUnprintable removes characters that are invisible or change how other
 // characters are shown.
-func printableRune(r rune) rune {
+func dropUnprintable(r rune) rune {
 	switch {
 	case r == '\t':
 		return ' '

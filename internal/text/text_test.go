@@ -48,7 +48,7 @@ func TestFold(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := ClipWords(c.in, 6); got != c.want {
+			if got := ClipCollapsingSpaces(c.in, 6); got != c.want {
 				t.Errorf("%s: %q, want %q", c.reason, got, c.want)
 			}
 		})

@@ -86,7 +86,7 @@ func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Res
 		t.DeletedAt = *k.DeletionTimestamp
 	}
 	for _, m := range manifests {
-		if m.IsUnmanaged() || m.EffectiveTarget() == v1beta2.TargetControlPlane {
+		if m.IsUnmanaged() || m.InstalledOrSpecTarget() == v1beta2.TargetControlPlane {
 			continue
 		}
 		module := Module{Name: cmp.Or(m.Labels[v1beta2.LabelModuleName], m.Name),

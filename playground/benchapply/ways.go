@@ -85,7 +85,10 @@ func newBench(c *cluster.Cluster, dir string) (*bench, error) {
 			return b.prepareLibrary(ctx, library,
 				ns)
 		}},
-		{"loop", func(ctx context.Context, ns string) (func() error, error) { return b.prepareLoop(ctx, loop, ns) }},
+		{"loop", func(ctx context.Context, ns string) (func() error, error) {
+			return b.prepareConcurrentPatches(ctx,
+				loop, ns)
+		}},
 		{"kubectl", b.prepareKubectl},
 		{"helm", b.prepareHelm},
 	}
@@ -215,8 +218,8 @@ func (b *bench) prepareLibrary(ctx context.Context, c *apply.Cluster, ns string)
 	}, nil
 }
 
-// prepareLoop returns a function that applies all objects with concurrent requests, see way.prepare.
-func (b *bench) prepareLoop(ctx context.Context, client *http.Client, ns string) (func() error, error) {
+// prepareConcurrentPatches returns a function that applies all objects with concurrent requests, see way.prepare.
+func (b *bench) prepareConcurrentPatches(ctx context.Context, client *http.Client, ns string) (func() error, error) {
 	rendered, err := renderBundle(ns)
 	if err != nil {
 		return nil, err

@@ -102,7 +102,7 @@ type bench struct {
 
 // measure runs one round.
 func measure(ctx context.Context, length time.Duration) (round Round, err error) {
-	b, err := startBench(ctx)
+	b, err := startListenerAndIssueCerts(ctx)
 	if err != nil {
 		return round, err
 	}
@@ -161,8 +161,8 @@ func measure(ctx context.Context, length time.Duration) (round Round, err error)
 	return round, nil
 }
 
-// startBench starts the listener and makes the certificates.
-func startBench(ctx context.Context) (*bench, error) {
+// startListenerAndIssueCerts starts the listener and makes the certificates.
+func startListenerAndIssueCerts(ctx context.Context) (*bench, error) {
 	authority, err := newAuthority()
 	if err != nil {
 		return nil, err

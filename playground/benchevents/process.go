@@ -225,7 +225,7 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		if _, err := input.ReadBytes('\n'); err != nil {
 			break // the other process has ended or closed the input
 		}
-		if err := answers.Encode(reportOf(l, delivered.Load())); err != nil {
+		if err := answers.Encode(resourceUsageReport(l, delivered.Load())); err != nil {
 			break
 		}
 	}
@@ -233,8 +233,8 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return <-done
 }
 
-// reportOf returns a report with the resource usage of the listener's process.
-func reportOf(l *backchannel.Listener, delivered int64) report {
+// resourceUsageReport returns a report with the resource usage of the listener's process.
+func resourceUsageReport(l *backchannel.Listener, delivered int64) report {
 	cpu := processorTime()
 	runtime.GC()
 	var m runtime.MemStats

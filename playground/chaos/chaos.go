@@ -125,7 +125,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	case <-time.After(time.Minute):
 		return nil, errors.New("observing etcd: the watch does not begin")
 	}
-	if err := r.prepare(ctx); err != nil {
+	if err := r.prepareModulesAndUserObjects(ctx); err != nil {
 		return nil, err
 	}
 	empty, err := r.takeSnapshot(ctx)
@@ -189,7 +189,8 @@ func (r *run) completeReport(observeErr error) {
 	r.manager.mu.Lock()
 	defer r.manager.mu.Unlock()
 	r.report.Exits = len(r.manager.exits)
-	if trace := r.land.FindLogLine("panic: ", "fatal error: ", "Observed a panic", "WARNING: DATA RACE"); trace != "" {
+	if trace := r.land.FindFirstLogLineWithAny("panic: ", "fatal error: ", "Observed a panic",
+		"WARNING: DATA RACE"); trace != "" {
 		r.report.fail("the manager has crashed: %s", trace)
 	}
 }
@@ -204,8 +205,8 @@ func userObjects(namespace string) []client.Object {
 	}
 }
 
-// prepare publishes the modules and creates the objects of users.
-func (r *run) prepare(ctx context.Context) error {
+// prepareModulesAndUserObjects publishes the modules and creates the objects of users.
+func (r *run) prepareModulesAndUserObjects(ctx context.Context) error {
 	if err := publishAllModules(ctx, r.land); err != nil {
 		return err
 	}
@@ -258,8 +259,8 @@ func (r *run) prepare(ctx context.Context) error {
 	})
 }
 
-// steadyModuleKeys returns the objects of module steady in the runtimes whose Kyma is never deleted.
-func (r *run) steadyModuleKeys() []string {
+// objectKeysOfModuleSteady returns the objects of module steady in the runtimes whose Kyma is never deleted.
+func (r *run) objectKeysOfModuleSteady() []string {
 	var all []string
 	for _, name := range keptRuntimes(r.options.Runtimes) {
 		all = append(all, name+"/deployments/steady-system/steady", name+"/configmaps/kyma-system/steady",
@@ -285,7 +286,7 @@ func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 			return fmt.Errorf("without faults: %w", err)
 		}
 	}
-	want, before, err := r.awaitSettledState(ctx)
+	want, before, err := r.awaitIdleManagerAndSnapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -296,7 +297,7 @@ func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 	if err := r.makeInitialRequests(ctx); err != nil {
 		return err
 	}
-	r.promises.protect(false, r.steadyModuleKeys()...)
+	r.promises.protect(false, r.objectKeysOfModuleSteady()...)
 	if err := r.runWithFaults(ctx, p); err != nil {
 		return err
 	}
@@ -316,7 +317,7 @@ func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 	if err := r.checkIdle(ctx, want, before); err != nil {
 		return err
 	}
-	r.promises.unprotect(r.steadyModuleKeys()...)
+	r.promises.unprotect(r.objectKeysOfModuleSteady()...)
 	if err := r.removeAllKymas(ctx, empty); err != nil {
 		return fmt.Errorf("removing everything, after the faults: %w", err)
 	}

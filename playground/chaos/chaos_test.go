@@ -144,7 +144,7 @@ func TestPromises(t *testing.T) {
 				p.protect(c.exact, id)
 			}
 			if c.excuse {
-				p.allowDeletion(id)
+				p.allowDeletionOfCoOwned(id)
 			}
 			for _, change := range c.changes {
 				p.observe(change)

@@ -37,7 +37,7 @@ func (f fault) partName(target string) string { return f.needs + "/" + target }
 // faults are all faults, in the order of the random choice. A new entry in this table, also at its end, changes the
 // plans of all seeds.
 var faults = []fault{
-	{"manager-kill", managerTarget, "process", 0, 3 * time.Second, killManager},
+	{"manager-kill", managerTarget, "process", 0, 3 * time.Second, killManagerUntilUndone},
 	{"manager-freeze", managerTarget, "process", time.Second, 10 * time.Second, freezeManager},
 	{"api-server-restart", allClusterNames, "server", 0, 5 * time.Second, stopServer},
 	{"connection-refused", allClusterNames, "server", time.Second, 10 * time.Second, cutFault(cluster.Refuse)},
@@ -47,11 +47,11 @@ var faults = []fault{
 	{"tag-moved", registryTarget, "tags", 2 * time.Second, 20 * time.Second, moveTag},
 	{"etcd-compact", etcdTarget, "etcd", 0, 0, compactFault},
 	{"access-deleted", keptRuntimes, "access", time.Second, 10 * time.Second, deleteAccess},
-	{"access-rotated", keptRuntimes, "access", 2 * time.Second, 20 * time.Second, rotateAccess},
+	{"access-rotated", keptRuntimes, "access", 2 * time.Second, 20 * time.Second, swapAccessCredential},
 	{"answers-failing", keptRuntimes, "access", 2 * time.Second, 15 * time.Second, failAnswers},
 	{"webhook-dead", allRuntimes, "webhook", 2 * time.Second, 20 * time.Second, deadWebhook},
 	{"finalizer-held", allRuntimes, "finalizer", 2 * time.Second, 20 * time.Second, holdFinalizer},
-	{"namespace-occupied", allRuntimes, "namespace", 2 * time.Second, 20 * time.Second, occupyNamespace},
+	{"namespace-occupied", allRuntimes, "namespace", 2 * time.Second, 20 * time.Second, addUserObjectToModuleNamespace},
 	{"object-deleted", allRuntimes, "hand", 0, 0, deleteObject},
 	{"object-edited", allRuntimes, "hand", 0, 0, editObject},
 }
@@ -70,7 +70,7 @@ func allRuntimes(runtimes []string) []string { return runtimes }
 // keptRuntimes returns the runtimes whose Kyma is never deleted.
 func keptRuntimes(runtimes []string) []string { return runtimes[:max(len(runtimes)-1, 1)] }
 
-func killManager(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
+func killManagerUntilUndone(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
 	if err := r.manager.kill(); err != nil {
 		return nil, err
 	}
@@ -122,14 +122,14 @@ func breakRegistry(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, erro
 func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error) {
 	name, v := varied[pick.IntN(len(varied))], 1+pick.IntN(versions)
 	t := &v1beta2.ModuleTemplate{}
-	key := client.ObjectKey{Namespace: r.land.Namespace(), Name: v1beta2.ModuleTemplateName(name, versionText(v))}
+	key := client.ObjectKey{Namespace: r.land.Namespace(), Name: v1beta2.ModuleTemplateName(name, majorVersionText(v))}
 	if err := r.land.Clients[landscape.ControlPlane].Get(ctx, key, t); err != nil {
 		return nil, fmt.Errorf("reading ModuleTemplate %s: %w", key.Name, err)
 	}
 	if t.Annotations[v1beta2.AnnotationContentDigest] == "" {
 		return nil, errNothing // the manager accepts the first content that it finds
 	}
-	r.logf("moving the tag of %s %s", name, versionText(v))
+	r.logf("moving the tag of %s %s", name, majorVersionText(v))
 	return func(ctx context.Context) error {
 		if err := r.land.Push(ctx, newModule(name, v, original)); err != nil {
 			return err

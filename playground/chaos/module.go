@@ -112,11 +112,11 @@ func newModule(name string, v int, text string) landscape.Module {
 	if name == left {
 		content += inherited
 	}
-	content = strings.NewReplacer("MODULE", name, "KIND", kindOf(name), "VERSION", versionText(v), "something",
+	content = strings.NewReplacer("MODULE", name, "KIND", kindOf(name), "VERSION", majorVersionText(v), "something",
 		text).Replace(content)
 	cr := fmt.Sprintf("{apiVersion: chaos.example.com/v1, kind: %s, metadata: {name: %s, namespace: kyma-system}}",
 		kindOf(name), name)
-	return landscape.Module{Name: name, Version: versionText(v), Component: componentName(name),
+	return landscape.Module{Name: name, Version: majorVersionText(v), Component: componentName(name),
 		Manifest:  []byte(content),
 		DefaultCR: []byte(cr)}
 }
@@ -125,7 +125,7 @@ func newModule(name string, v int, text string) landscape.Module {
 func publishAllModules(ctx context.Context, l *landscape.Landscape) error {
 	for _, name := range append([]string{steady}, varied...) {
 		for v := 1; v <= versions; v++ {
-			if err := l.Publish(ctx, newModule(name, v, original)); err != nil {
+			if err := l.PushAndCreateModuleTemplate(ctx, newModule(name, v, original)); err != nil {
 				return err
 			}
 		}
@@ -138,4 +138,4 @@ const original = "something"
 
 func componentName(module string) string { return "kyma-project.io/module/" + module }
 
-func versionText(n int) string { return fmt.Sprintf("%d.0.0", n) }
+func majorVersionText(major int) string { return fmt.Sprintf("%d.0.0", major) }

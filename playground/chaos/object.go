@@ -52,7 +52,7 @@ func deleteObject(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, 
 	if err != nil {
 		return nil, err
 	}
-	r.promises.allowDeletion(e.Target + "/configmaps/" + o.GetNamespace() + "/" + o.GetName())
+	r.promises.allowDeletionOfCoOwned(e.Target + "/configmaps/" + o.GetNamespace() + "/" + o.GetName())
 	r.logf("deleting %s %s", o.GetKind(), o.GetName())
 	return nil, client.IgnoreNotFound(r.land.Clients[e.Target].Delete(ctx, o))
 }
@@ -109,8 +109,8 @@ func holdFinalizer(ctx context.Context, r *run, e event, pick *rand.Rand) (undo,
 	return change(controllerutil.RemoveFinalizer), change(controllerutil.AddFinalizer)(ctx)
 }
 
-// occupyNamespace creates an object of a user in the namespace of a module.
-func occupyNamespace(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
+// addUserObjectToModuleNamespace creates an object of a user in the namespace of a module.
+func addUserObjectToModuleNamespace(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
 	namespace, err := r.chooseObject(ctx, e.Target, pick, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "Namespace"
 	})
@@ -177,9 +177,9 @@ func deleteAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, err
 	return restore, client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, s))
 }
 
-// rotateAccess replaces the credential in the access Secret of a runtime by another credential. At the end of the
-// fault, the first credential is restored, and then the other credential is revoked.
-func rotateAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
+// swapAccessCredential replaces the credential in the access Secret of a runtime by another credential. At the end of
+// the fault, the first credential is restored, and then the other credential is revoked.
+func swapAccessCredential(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
 	const user = "rotated"
 	_, restore, err := r.accessSecret(ctx, e.Target)
 	if err != nil {

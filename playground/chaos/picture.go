@@ -82,7 +82,7 @@ func comparedContent(o cluster.Stored) any {
 	}
 	switch u := o.Object.DeepCopy(); {
 	case u.GetKind() == v1beta2.KindKyma || u.GetKind() == "Manifest":
-		return comparableParts(u)
+		return comparableKymaOrManifest(u)
 	case strings.HasSuffix(o.Key, "/shared"): // which of the modules owns it depends on the order
 		return steadyParts(u.Object["data"])
 	default:
@@ -91,9 +91,9 @@ func comparedContent(o cluster.Stored) any {
 	}
 }
 
-// comparableParts returns the parts of a Kyma or a Manifest that depend only on the desired state, and not on former
-// events.
-func comparableParts(u *unstructured.Unstructured) any {
+// comparableKymaOrManifest returns the parts of a Kyma or a Manifest that depend only on the desired state, and not on
+// former events.
+func comparableKymaOrManifest(u *unstructured.Unstructured) any {
 	part := func(fields ...string) any {
 		v, _, _ := unstructured.NestedFieldNoCopy(u.Object, fields...)
 		return v

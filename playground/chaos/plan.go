@@ -183,7 +183,7 @@ func (m *model) moveChannel(r *rand.Rand, at time.Duration, module string) []eve
 func (m *model) channelVersions(module string) map[string]string {
 	all := map[string]string{}
 	for i, name := range channelNames {
-		all[name] = versionText(m.channels[module][i])
+		all[name] = majorVersionText(m.channels[module][i])
 	}
 	return all
 }

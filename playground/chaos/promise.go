@@ -75,8 +75,9 @@ func (p *promises) unprotect(objects ...string) {
 	}
 }
 
-// allowDeletion allows one deletion of an object that another module contains, because a user deletes the object.
-func (p *promises) allowDeletion(object string) {
+// allowDeletionOfCoOwned allows one deletion of an object that another module contains, because a user deletes the
+// object.
+func (p *promises) allowDeletionOfCoOwned(object string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.excused[object] = true
@@ -109,16 +110,16 @@ func (p *promises) observe(c cluster.Change) {
 		p.recordBrokenLocked(c, "deleted an object that was to stay")
 	}
 	if c.Cluster == landscape.ControlPlane {
-		p.observeManifest(c)
+		p.recordManifest(c)
 		return
 	}
-	p.checkInventory(c)
+	p.checkCreatedObjectIsInInventory(c)
 	p.checkVersion(c)
-	p.checkOwners(c)
+	p.checkDeletedHasNoOtherOwner(c)
 }
 
-// observeManifest records which objects a Manifest contains.
-func (p *promises) observeManifest(c cluster.Change) {
+// recordManifest records which objects a Manifest contains.
+func (p *promises) recordManifest(c cluster.Change) {
 	name, is := strings.CutPrefix(c.Key, v1beta2.GroupVersion.Group+"/manifests/"+p.namespace+"/")
 	switch {
 	case !is:
@@ -129,8 +130,8 @@ func (p *promises) observeManifest(c cluster.Change) {
 	}
 }
 
-// checkInventory checks that an object that a module has created is in the inventory already.
-func (p *promises) checkInventory(c cluster.Change) {
+// checkCreatedObjectIsInInventory checks that an object that a module has created is in the inventory already.
+func (p *promises) checkCreatedObjectIsInInventory(c cluster.Change) {
 	if c.Before != nil || c.Object == nil || c.Object.GetKind() == v1beta2.KindKyma {
 		return
 	}
@@ -175,8 +176,8 @@ func (p *promises) checkVersion(c cluster.Change) {
 	p.newest[key] = max(n, p.newest[key])
 }
 
-// checkOwners checks that no other Manifest contains a deleted object.
-func (p *promises) checkOwners(c cluster.Change) {
+// checkDeletedHasNoOtherOwner checks that no other Manifest contains a deleted object.
+func (p *promises) checkDeletedHasNoOtherOwner(c cluster.Change) {
 	if !c.Deleted || c.Before == nil {
 		return
 	}

@@ -108,9 +108,9 @@ const (
 // calm is the time without reconciles after which the manager is considered to have no work.
 const calm = 2 * time.Second
 
-// awaitSettledState waits until the manager has no work, and returns the state and the usage.
-func (r *run) awaitSettledState(ctx context.Context) (picture, usage, error) {
-	if err := r.settle(ctx); err != nil {
+// awaitIdleManagerAndSnapshot waits until the manager has no work, and returns the state and the usage.
+func (r *run) awaitIdleManagerAndSnapshot(ctx context.Context) (picture, usage, error) {
+	if err := r.awaitIdleManager(ctx); err != nil {
 		return nil, usage{}, err
 	}
 	p, err := r.takeSnapshot(ctx)
@@ -127,8 +127,8 @@ func (r *run) readUsage(ctx context.Context) (u usage, err error) {
 		Live: all.Sum("go_gc_heap_live_bytes")}, err
 }
 
-// settle waits until the manager's queues are empty and no reconcile has run for some time.
-func (r *run) settle(ctx context.Context) error {
+// awaitIdleManager waits until the manager's queues are empty and no reconcile has run for some time.
+func (r *run) awaitIdleManager(ctx context.Context) error {
 	before, since := -1.0, time.Now()
 	return r.await(ctx, r.options.Heal, func(ctx context.Context) string {
 		all, err := r.land.Metrics(ctx)
@@ -150,7 +150,7 @@ func (r *run) settle(ctx context.Context) error {
 // checkIdle checks that the manager has stopped writing, that the state equals want, and that the manager does not use
 // much more memory and goroutines than before.
 func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
-	if err := r.settle(ctx); err != nil {
+	if err := r.awaitIdleManager(ctx); err != nil {
 		return err
 	}
 	marks := map[string]cluster.Mark{}

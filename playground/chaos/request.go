@@ -52,19 +52,19 @@ func (r *run) tryRequest(ctx context.Context, e event) error {
 	case c.channels != nil:
 		return r.land.SetChannels(ctx, e.Target, componentName(e.Target), c.channels)
 	case c.remove:
-		return client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, r.newKyma(e.Target)))
+		return client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, r.kymaWithNameOnly(e.Target)))
 	case c.create:
 		if err := r.registerRuntime(ctx, e.Target); err != nil {
 			return err
 		}
 	}
-	return r.land.Edit(ctx, e.Target, func(s *v1beta2.KymaSpec) { s.Modules = c.modules })
+	return r.land.PatchDesiredKymaSpec(ctx, e.Target, func(s *v1beta2.KymaSpec) { s.Modules = c.modules })
 }
 
 // registerRuntime creates the access Secret and the Kyma of a runtime unless they exist. registerRuntime waits for the
 // deletion of a former Kyma.
 func (r *run) registerRuntime(ctx context.Context, name string) error {
-	k := r.newKyma(name)
+	k := r.kymaWithNameOnly(name)
 	err := r.land.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKeyFromObject(k), k)
 	switch {
 	case err == nil && k.DeletionTimestamp != nil:
@@ -78,7 +78,7 @@ func (r *run) registerRuntime(ctx context.Context, name string) error {
 	return r.land.Register(ctx, name, v1beta2.DefaultChannel)
 }
 
-func (r *run) newKyma(name string) *v1beta2.Kyma {
+func (r *run) kymaWithNameOnly(name string) *v1beta2.Kyma {
 	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.land.Namespace()}}
 }
 
@@ -119,9 +119,9 @@ func (r *run) firstDifference(ctx context.Context, want map[string]map[string]in
 				len(k.Status.Modules), len(modules), k.Status.LastOperation.Operation)
 		}
 		for _, m := range k.Status.Modules {
-			if m.Version != versionText(modules[m.Name]) || m.State != v1beta2.StateReady {
+			if m.Version != majorVersionText(modules[m.Name]) || m.State != v1beta2.StateReady {
 				return fmt.Sprintf("module %s of %s is %s in version %s instead of %s: %s", m.Name, k.Name, m.State,
-					m.Version, versionText(modules[m.Name]), m.Message)
+					m.Version, majorVersionText(modules[m.Name]), m.Message)
 			}
 		}
 	}

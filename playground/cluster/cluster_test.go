@@ -1061,7 +1061,7 @@ func TestImageNames(t *testing.T) {
 	}
 	for image, want := range cases {
 		if got := (struct{ repository, base, tag string }{imageRepository(image), imageBase(image),
-			imageTag(image)}); got != want {
+			imageTagOrEmpty(image)}); got != want {
 			t.Errorf("%s: got %+v, want %+v", image, got, want)
 		}
 	}

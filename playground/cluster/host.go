@@ -142,7 +142,7 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 	if err := h.startEtcd(ctx); err != nil {
 		return nil, err
 	}
-	if h.bridge, err = newBridge(ctx, h.sockets); err != nil {
+	if h.bridge, err = startPodEgressProxy(ctx, h.sockets); err != nil {
 		return nil, err
 	}
 	h.forks = newForker()
@@ -154,7 +154,7 @@ func (h *Host) lockDir() (err error) {
 	if h.options.Dir == "" {
 		h.dir, err = os.MkdirTemp("", "playground-")
 	} else {
-		h.dir, err = prepareDir(h.options.Dir)
+		h.dir, err = createOrCheckHostDir(h.options.Dir)
 	}
 	if err != nil {
 		return fmt.Errorf("opening folder %q: %w", h.options.Dir, err)
@@ -172,9 +172,9 @@ func (h *Host) lockDir() (err error) {
 	return nil
 }
 
-// prepareDir creates the folder, or checks that an existing folder is the folder of a host. prepareDir returns the
-// absolute path.
-func prepareDir(path string) (string, error) {
+// createOrCheckHostDir creates the folder, or checks that an existing folder is the folder of a host.
+// createOrCheckHostDir returns the absolute path.
+func createOrCheckHostDir(path string) (string, error) {
 	dir, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
@@ -288,7 +288,7 @@ func (h *Host) Close() error {
 	var wg sync.WaitGroup
 	for _, c := range clusters {
 		wg.Go(func() {
-			c.stop()
+			c.stopKeepingAddress()
 			c.releaseAddress()
 		})
 	}
@@ -479,7 +479,7 @@ func (c *Cluster) prepareFilesAndAddress(ctx context.Context) (state, error) {
 		if kept.Subnet == 0 {
 			kept.Subnet = likelySubnet(c.dir)
 		}
-		if c.subnet, c.hold, err = reserveSubnet(ctx, kept.Subnet); err != nil {
+		if c.subnet, c.hold, err = reservePodSubnet(ctx, kept.Subnet); err != nil {
 			return kept, err
 		}
 	}
@@ -495,11 +495,11 @@ func (c *Cluster) prepareFilesAndAddress(ctx context.Context) (state, error) {
 	return kept, nil
 }
 
-// reserveSubnet reserves a range of addresses for pods, 10.SUBNET.0.0/16, that no other cluster on this machine uses.
-// To reserve the range, reserveSubnet opens a socket on the loopback address 127.SUBNET.255.254. reserveSubnet tries
-// the value of the parameter preferred first, and then the following ones. reserveSubnet returns SUBNET and the socket;
-// closing the socket releases the range.
-func reserveSubnet(ctx context.Context, preferred int) (int, io.Closer, error) {
+// reservePodSubnet reserves a range of addresses for pods, 10.SUBNET.0.0/16, that no other cluster on this machine
+// uses. To reserve the range, reservePodSubnet opens a socket on the loopback address 127.SUBNET.255.254.
+// reservePodSubnet tries the value of the parameter preferred first, and then the following ones. reservePodSubnet
+// returns SUBNET and the socket; closing the socket releases the range.
+func reservePodSubnet(ctx context.Context, preferred int) (int, io.Closer, error) {
 	for range subnets {
 		conn, err := new(net.ListenConfig).ListenPacket(
 			ctx, "udp4", fmt.Sprintf("127.%d.255.254:%d", preferred, subnetPort))
@@ -530,7 +530,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.stop()
+		c.stopKeepingAddress()
 	}()
 	select {
 	case <-done:
@@ -546,8 +546,8 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return err
 }
 
-// stop stops the parts of the cluster, from the pods to the API server.
-func (c *Cluster) stop() {
+// stopKeepingAddress stops the parts of the cluster, from the pods to the API server.
+func (c *Cluster) stopKeepingAddress() {
 	c.transition.Lock()
 	defer c.transition.Unlock()
 	c.mu.Lock()

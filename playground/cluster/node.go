@@ -209,12 +209,12 @@ func (n *node) handleDelete(object *corev1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p := n.pods[object.UID]; p != nil {
-		p.kill()
+		p.stopWithoutStatusWrites()
 	}
 }
 
-// assignAddress returns an address for a pod. If the pod already has an address, assignAddress returns that one.
-func (n *node) assignAddress(object *corev1.Pod) string {
+// assignPodIP returns an address for a pod. If the pod already has an address, assignPodIP returns that one.
+func (n *node) assignPodIP(object *corev1.Pod) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if ip := object.Status.PodIP; strings.HasPrefix(ip, fmt.Sprintf("10.%d.", n.subnet)) && n.ips[ip] == "" {
@@ -338,8 +338,8 @@ func (p *pod) update(object *corev1.Pod) {
 	p.triggerReport()
 }
 
-// kill ends a pod whose object no longer exists in the API server.
-func (p *pod) kill() { p.forget() }
+// stopWithoutStatusWrites ends a pod whose object no longer exists in the API server.
+func (p *pod) stopWithoutStatusWrites() { p.forget() }
 
 // current returns the latest known version of the pod's object in the API server.
 func (p *pod) current() *corev1.Pod {
@@ -368,7 +368,7 @@ func (p *pod) triggerReport() {
 // the end of the pod, or when the pod is deleted, run writes the last status and removes the pod.
 func (p *pod) run() {
 	defer p.forget()
-	p.ip = p.node.assignAddress(p.current())
+	p.ip = p.node.assignPodIP(p.current())
 	reported := make(chan struct{})
 	stopReports := make(chan struct{})
 	go func() {
@@ -393,7 +393,7 @@ func (p *pod) run() {
 	if p.gone.Err() != nil {
 		return
 	}
-	p.writeLastStatus()
+	p.writeFinalStatusWithRetry()
 	if over && p.current().DeletionTimestamp == nil {
 		p.awaitDeletion()
 	}
@@ -466,7 +466,7 @@ type end struct {
 // runRepeatedly starts a container repeatedly, as the restart policy of the pod requires. runRepeatedly returns when no
 // restart is necessary or ctx ends.
 func (p *pod) runRepeatedly(ctx context.Context, c *container) {
-	if p.waitIfUnpullable(ctx, c) {
+	if p.waitIfNeverStartsImage(ctx, c) {
 		return
 	}
 	backOff := minBackOff
@@ -474,9 +474,9 @@ func (p *pod) runRepeatedly(ctx context.Context, c *container) {
 		begin := time.Now()
 		var e end
 		if image, ok := p.node.host.options.Images[imageRepository(c.spec.Image)]; ok {
-			e = p.execute(ctx, c, image)
+			e = p.runAsProcess(ctx, c, image)
 		} else {
-			e = p.simulate(ctx, c)
+			e = p.simulateByImageName(ctx, c)
 		}
 		again := c.sidecar
 		switch p.current().Spec.RestartPolicy {
@@ -520,9 +520,9 @@ func (p *pod) runRepeatedly(ctx context.Context, c *container) {
 	}
 }
 
-// waitIfUnpullable keeps a container in the state waiting until ctx ends, if the image of the container cannot be
-// pulled. waitIfUnpullable reports whether the image cannot be pulled.
-func (p *pod) waitIfUnpullable(ctx context.Context, c *container) bool {
+// waitIfNeverStartsImage keeps a container in the state waiting until ctx ends, if its image is "never-starts", which
+// cannot be pulled. waitIfNeverStartsImage reports whether the image cannot be pulled.
+func (p *pod) waitIfNeverStartsImage(ctx context.Context, c *container) (isUnpullable bool) {
 	if imageBase(c.spec.Image) != "never-starts" {
 		return false
 	}
@@ -544,14 +544,15 @@ func (p *pod) waitIfUnpullable(ctx context.Context, c *container) bool {
 	return true
 }
 
-// simulate simulates one run of a container. The last element of the repository of the image decides the behaviour:
+// simulateByImageName simulates one run of a container. The last element of the repository of the image decides the
+// behaviour:
 //
 //	crash       fails immediately with exit code 1
 //	slow-start  becomes ready after the duration in its tag, as in slow-start:10s; default 5 s
 //	other       is ready immediately
 //
 // A container that is expected to end, in a Job or as an init container, then ends with success.
-func (p *pod) simulate(ctx context.Context, c *container) end {
+func (p *pod) simulateByImageName(ctx context.Context, c *container) end {
 	name := imageBase(c.spec.Image)
 	p.setRunning(c, name != "slow-start" && name != "crash")
 	finite := c.init && !c.sidecar || p.current().Spec.RestartPolicy != corev1.RestartPolicyAlways
@@ -562,7 +563,7 @@ func (p *pod) simulate(ctx context.Context, c *container) end {
 		}
 	case name == "slow-start":
 		delay := slowDefault
-		if d, err := time.ParseDuration(imageTag(c.spec.Image)); err == nil {
+		if d, err := time.ParseDuration(imageTagOrEmpty(c.spec.Image)); err == nil {
 			delay = d
 		}
 		if sleepUnlessDone(ctx, delay) && !finite {
@@ -633,9 +634,9 @@ func (p *pod) writeStatusChanges(stop <-chan struct{}) {
 	}
 }
 
-// writeLastStatus writes the last status of a pod. If a write fails, writeLastStatus tries again until the context
-// p.gone has ended.
-func (p *pod) writeLastStatus() {
+// writeFinalStatusWithRetry writes the last status of a pod. If a write fails, writeFinalStatusWithRetry tries again
+// until the context p.gone has ended.
+func (p *pod) writeFinalStatusWithRetry() {
 	for !p.writeStatus() && sleepUnlessDone(p.gone, retryStatus) {
 	}
 }
@@ -674,7 +675,7 @@ func (p *pod) writeStatus() (isDone bool) {
 		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		if isPodGone(err) {
-			p.kill()
+			p.stopWithoutStatusWrites()
 			return true
 		}
 		p.triggerReport()
@@ -873,8 +874,8 @@ func imageBase(image string) string {
 	return name[strings.LastIndex(name, "/")+1:]
 }
 
-// imageTag returns the tag of an image, or "" if there is none.
-func imageTag(image string) string {
+// imageTagOrEmpty returns the tag of an image, or "" if there is none.
+func imageTagOrEmpty(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	return strings.TrimPrefix(strings.TrimPrefix(image, imageRepository(image)), ":")
 }

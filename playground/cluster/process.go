@@ -51,7 +51,7 @@ func (p *pod) writeAndRefreshPodFiles() (isWritten bool) {
 	}
 	f := &files{pod: p, tokens: map[string]token{}}
 	for {
-		err := f.write(p.dead)
+		err := f.writeVolumesAndKubeconfig(p.dead)
 		if err == nil {
 			break
 		}
@@ -68,7 +68,7 @@ func (p *pod) writeAndRefreshPodFiles() (isWritten bool) {
 	}
 	p.node.wg.Go(func() {
 		for sleepUnlessDone(p.dead, refreshInterval) {
-			if err := f.write(p.dead); err != nil && p.dead.Err() == nil {
+			if err := f.writeVolumesAndKubeconfig(p.dead); err != nil && p.dead.Err() == nil {
 				p.warn("FailedMount", "refreshing files of pod %s: %v", object.Name, err)
 			}
 		}
@@ -84,8 +84,8 @@ func (n *node) isProcess(c *corev1.Container) bool {
 	return ok
 }
 
-// execute runs a container as a process once, and returns when the process has ended.
-func (p *pod) execute(ctx context.Context, c *container, image Image) end {
+// runAsProcess runs a container as a process once, and returns when the process has ended.
+func (p *pod) runAsProcess(ctx context.Context, c *container, image Image) end {
 	command, err := p.command(ctx, c, image)
 	for err != nil {
 		p.changeContainers(func() {
@@ -111,7 +111,7 @@ func (p *pod) execute(ctx context.Context, c *container, image Image) end {
 	p.setRunning(c, c.spec.ReadinessProbe == nil || c.spec.ReadinessProbe.HTTPGet == nil)
 	exited := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { p.probe(exited, c) })
+	wg.Go(func() { p.runReadinessProbe(exited, c) })
 	wg.Go(func() { p.terminateWhenDone(ctx, exited, c, command.Process.Pid) })
 	err = command.Wait()
 	close(exited)
@@ -198,9 +198,9 @@ func (p *pod) shutdownGraceEnd() <-chan struct{} {
 	return done
 }
 
-// probe calls an httpGet readiness probe until the process has exited. Until the first success, probe calls the
-// endpoint more often than the probe period, so that the pod becomes ready without a delay.
-func (p *pod) probe(exited <-chan struct{}, c *container) {
+// runReadinessProbe calls an httpGet readiness probe until the process has exited. Until the first success,
+// runReadinessProbe calls the endpoint more often than the probe period, so that the pod becomes ready without a delay.
+func (p *pod) runReadinessProbe(exited <-chan struct{}, c *container) {
 	probe := c.spec.ReadinessProbe
 	if probe == nil || probe.HTTPGet == nil {
 		return
@@ -363,7 +363,7 @@ func (p *pod) environment(ctx context.Context, spec *corev1.Container) (map[stri
 	object := p.current()
 	env := map[string]string{}
 	for _, source := range spec.EnvFrom {
-		values, err := p.envFrom(ctx, source)
+		values, err := p.unprefixedEnvFrom(ctx, source)
 		if err != nil {
 			return nil, err
 		}
@@ -402,7 +402,7 @@ func (p *pod) environment(ctx context.Context, spec *corev1.Container) (map[stri
 	return env, nil
 }
 
-func (p *pod) envFrom(ctx context.Context, source corev1.EnvFromSource) (map[string]string, error) {
+func (p *pod) unprefixedEnvFrom(ctx context.Context, source corev1.EnvFromSource) (map[string]string, error) {
 	var data map[string][]byte
 	var err error
 	switch {
@@ -493,8 +493,9 @@ type token struct {
 	renew time.Time
 }
 
-// write writes the volumes and the kubeconfig. write does not write files that are up to date.
-func (f *files) write(ctx context.Context) error {
+// writeVolumesAndKubeconfig writes the volumes and the kubeconfig. writeVolumesAndKubeconfig does not
+// writeVolumesAndKubeconfig files that are up to date.
+func (f *files) writeVolumesAndKubeconfig(ctx context.Context) error {
 	p := f.pod
 	for _, dir := range []string{p.dir, p.node.logs} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -517,7 +518,7 @@ func (f *files) write(ctx context.Context) error {
 			return fmt.Errorf("MountVolume.SetUp failed for volume %q: %w", volume.Name, err)
 		}
 	}
-	if err := linkMounts(root, object.Spec.Containers); err != nil {
+	if err := linkMountsBelowTmp(root, object.Spec.Containers); err != nil {
 		return err
 	}
 	if err := f.writeToken(ctx, root, "token", nil, tokenSeconds); err != nil {
@@ -530,9 +531,9 @@ func (f *files) write(ctx context.Context) error {
 	return replaceFile(root, "kubeconfig", kubeconfig("in-cluster", config, object.Namespace))
 }
 
-// linkMounts makes the mounts below /tmp available below the folder of the pod, which is the TMPDIR of its processes.
-// Programs such as the webhook server of controller-runtime read files from default paths below TMPDIR.
-func linkMounts(root *os.Root, containers []corev1.Container) error {
+// linkMountsBelowTmp makes the mounts below /tmp available below the folder of the pod, which is the TMPDIR of its
+// processes. Programs such as the webhook server of controller-runtime read files from default paths below TMPDIR.
+func linkMountsBelowTmp(root *os.Root, containers []corev1.Container) error {
 	for i := range containers {
 		for _, mount := range containers[i].VolumeMounts {
 			path, ok := strings.CutPrefix(filepath.Clean(mount.MountPath), "/tmp/")

@@ -59,14 +59,14 @@ func newProxy(port int) (*proxy, error) {
 	if err := listener.Close(); err != nil {
 		return nil, fmt.Errorf("opening the cluster's address: %w", err)
 	}
-	p.reservePort()
+	p.bindPortWithoutListening()
 	return p, nil
 }
 
-// reservePort binds a socket that does not listen to the port of the proxy. The listener of the proxy can share the
-// port with this socket. While the proxy has no listener, connections to the port are refused. If reservePort fails,
-// the proxy still works, but another program could take the port of a stopped cluster.
-func (p *proxy) reservePort() {
+// bindPortWithoutListening binds a socket that does not listen to the port of the proxy. The listener of the proxy can
+// share the port with this socket. While the proxy has no listener, connections to the port are refused. If
+// bindPortWithoutListening fails, the proxy still works, but another program could take the port of a stopped cluster.
+func (p *proxy) bindPortWithoutListening() {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return
@@ -96,7 +96,7 @@ func (p *proxy) forwardTo(target string) error {
 func (p *proxy) stopForwarding() {
 	p.mu.Lock()
 	p.target = ""
-	p.refuseLocked()
+	p.closeListenerAndConnsLocked()
 	p.openGateLocked()
 	p.mu.Unlock()
 	p.wg.Wait()
@@ -118,7 +118,7 @@ func (p *proxy) cut(how Cut) {
 	defer p.mu.Unlock()
 	if how == Refuse {
 		p.openGateLocked()
-		p.refuseLocked()
+		p.closeListenerAndConnsLocked()
 		return
 	}
 	select {
@@ -156,8 +156,8 @@ func (p *proxy) openGateLocked() {
 	}
 }
 
-// refuseLocked stops listening and resets all connections.
-func (p *proxy) refuseLocked() {
+// closeListenerAndConnsLocked stops listening and resets all connections.
+func (p *proxy) closeListenerAndConnsLocked() {
 	if p.listener != nil {
 		_ = p.listener.Close()
 		p.listener = nil
@@ -173,8 +173,8 @@ func (p *proxy) listenLocked() error {
 	if p.listener != nil {
 		return nil
 	}
-	// Although reservePort has reserved the port, an outgoing connection of another program may use the port as its
-	// local port. Most such connections are short, so Listen is tried again for some time.
+	// Although bindPortWithoutListening has reserved the port, an outgoing connection of another program may use the
+	// port as its local port. Most such connections are short, so Listen is tried again for some time.
 	var listener net.Listener
 	for end := time.Now().Add(portWaitTimeout); ; {
 		var err error
@@ -203,10 +203,10 @@ func (p *proxy) accept(listener net.Listener) {
 	}
 }
 
-// trackConnection records a connection, so that refuseLocked can reset it. The parameter valid is a function that
-// reports whether the connection may still be used; for example, its listener may have been closed. trackConnection
-// calls this function while the mutex is locked. If the function returns false, trackConnection resets the connection
-// and returns false.
+// trackConnection records a connection, so that closeListenerAndConnsLocked can reset it. The parameter valid is a
+// function that reports whether the connection may still be used; for example, its listener may have been closed.
+// trackConnection calls this function while the mutex is locked. If the function returns false, trackConnection resets
+// the connection and returns false.
 func (p *proxy) trackConnection(conn net.Conn, valid func() bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -301,8 +301,8 @@ type bridge struct {
 	server *http.Server
 }
 
-// newBridge opens the socket in the folder.
-func newBridge(ctx context.Context, dir string) (*bridge, error) {
+// startPodEgressProxy opens the socket in the folder.
+func startPodEgressProxy(ctx context.Context, dir string) (*bridge, error) {
 	socket := filepath.Join(dir, "pods.sock")
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)
 	if err != nil {

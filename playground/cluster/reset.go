@@ -167,7 +167,7 @@ func (h *Host) Reset(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, c := range clusters {
 		wg.Go(func() {
-			if err := c.reset(ctx); err != nil {
+			if err := c.stopControllersAndRestoreOrigin(ctx); err != nil {
 				problems[i] = fmt.Errorf("resetting cluster %q: %w", c.name, err)
 			}
 		})
@@ -176,8 +176,8 @@ func (h *Host) Reset(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// reset returns the cluster to its origin.
-func (c *Cluster) reset(ctx context.Context) error {
+// stopControllersAndRestoreOrigin returns the cluster to its origin.
+func (c *Cluster) stopControllersAndRestoreOrigin(ctx context.Context) error {
 	c.transition.Lock()
 	defer c.transition.Unlock()
 	c.mu.Lock()

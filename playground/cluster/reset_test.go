@@ -143,7 +143,8 @@ func changeCluster(t *testing.T, c *Cluster, round int) {
 func TestResetNeedsTheFirstState(t *testing.T) {
 	t.Parallel()
 	c := &Cluster{host: &Host{dir: t.TempDir()}, name: "c"}
-	if err := c.reset(t.Context()); err == nil || !strings.Contains(err.Error(), "Options.Reusable") {
+	if err := c.stopControllersAndRestoreOrigin(t.Context()); err == nil || !strings.Contains(err.Error(),
+		"Options.Reusable") {
 		t.Errorf("resetting a cluster whose first state is unknown: got %v", err)
 	}
 }

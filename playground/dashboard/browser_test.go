@@ -91,7 +91,7 @@ func up(t *testing.T) *landscape.Landscape {
 	})
 	for version, data := range versions {
 		manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mod, namespace: kyma-system}\n" + data
-		if err := l.Publish(t.Context(), landscape.Module{Name: module, Version: version,
+		if err := l.PushAndCreateModuleTemplate(t.Context(), landscape.Module{Name: module, Version: version,
 			Component: "kyma-project.io/module/mod", Manifest: []byte(manifest)}); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,8 @@ func enable(t *testing.T, l *landscape.Landscape, name string) {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	for limit := time.Now().Add(deadline); ; {
-		err := l.Edit(t.Context(), name, func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: module}} })
+		err := l.PatchDesiredKymaSpec(t.Context(), name,
+			func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: module}} })
 		if err == nil {
 			return
 		}

@@ -151,7 +151,7 @@ func publish(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
 	versions := sample.Versions()
 	for _, v := range versions {
-		err := l.Publish(t.Context(), landscape.Module{
+		err := l.PushAndCreateModuleTemplate(t.Context(), landscape.Module{
 			Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true,
 			Manifest: v.Manifest, DefaultCR: v.DefaultCR,
 			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
@@ -180,7 +180,7 @@ func enable(t *testing.T, l *landscape.Landscape, name string) {
 func request(t *testing.T, l *landscape.Landscape, name string) {
 	t.Helper()
 	await(t, "the Kyma in "+name, func(ctx context.Context) (bool, string) {
-		err := l.Edit(ctx, name,
+		err := l.PatchDesiredKymaSpec(ctx, name,
 			func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: sample.Module, Managed: new(true)}} })
 		return err == nil, fmt.Sprint(err)
 	})

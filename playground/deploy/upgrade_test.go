@@ -196,7 +196,8 @@ func awaitGone(t *testing.T, c client.Client, o *unstructured.Unstructured) {
 // has written.
 func disableModule(t *testing.T, l *landscape.Landscape) {
 	t.Helper()
-	if err := l.Edit(t.Context(), "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = nil }); err != nil {
+	if err := l.PatchDesiredKymaSpec(t.Context(), "runtime-a",
+		func(s *v1beta2.KymaSpec) { s.Modules = nil }); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the end of the module", func(ctx context.Context) (bool, string) {

@@ -98,7 +98,7 @@ const end = "\x1eend of block "
 // block after a block of commands has the kind output, the commands must print exactly the content of the second block.
 // In a block of output, a line "…" stands for any lines, and "…" within a line for any text. Run ignores differences in
 // times and in the number of spaces.
-func (p Page) Run(ctx context.Context, s Shell, from, to int) (string, error) {
+func (p Page) Run(ctx context.Context, s Shell, from, to int) (output string, _ error) {
 	script := "set -euo pipefail\n" + s.Before + "\ntrap 'echo \"failed: $BASH_COMMAND\"' ERR\necho '" + end + "-1'\n"
 	for i := from; i < to; i++ {
 		if b := p.Blocks[i]; b.Runs() {
@@ -171,7 +171,7 @@ func (p Page) write(b *Block, text string) error {
 // outputMatches reports whether the commands have printed the text of a page. If the output does not match,
 // outputMatches also returns the first line of the page that is missing in the output.
 func outputMatches(page, printed string) (mismatch string, isMatch bool) {
-	want, got := normalizedLines(page), normalizedLines(printed)
+	want, got := linesWithMaskedTimes(page), linesWithMaskedTimes(printed)
 	next, skip := 0, false
 	for _, line := range want {
 		if line == "…" {
@@ -199,8 +199,8 @@ func outputMatches(page, printed string) (mismatch string, isMatch bool) {
 
 var clockTimes = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?|\b(\d+(\.\d+)?(ms|s|m|h|d))+\b`)
 
-// normalizedLines returns lines without the parts that differ from run to run.
-func normalizedLines(text string) []string {
+// linesWithMaskedTimes returns lines without the parts that differ from run to run.
+func linesWithMaskedTimes(text string) []string {
 	var lines []string
 	for line := range strings.Lines(strings.TrimSpace(text)) {
 		lines = append(lines, strings.Join(strings.Fields(clockTimes.ReplaceAllString(line, "T")), " "))

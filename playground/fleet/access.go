@@ -94,7 +94,7 @@ func (c *Cluster) Version() int {
 
 // Apply applies an object by server-side apply with force, as a user of the cluster would.
 func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
-	k := c.kindFor(&body{apiVersion: o.GetAPIVersion(), kind: o.GetKind()})
+	k := c.servedKindOf(&body{apiVersion: o.GetAPIVersion(), kind: o.GetKind()})
 	if k == nil {
 		return fmt.Errorf("applying %s %s to %s: the cluster does not serve its kind",
 			o.GetKind(), o.GetName(), c.Name())

@@ -265,7 +265,7 @@ func tokenizeMetadata(data []byte, addVersion bool, now string) []byte {
 				m.value = []byte(`"` + nowToken + `"`)
 			}
 		case "managedFields":
-			m.value = tokenizeManagedFields(m.value, isTime, now)
+			m.value = tokenizeTimesAndSortManagedFields(m.value, isTime, now)
 		}
 		writeMember(&b, m.key, m.value)
 	}
@@ -273,10 +273,10 @@ func tokenizeMetadata(data []byte, addVersion bool, now string) []byte {
 	return b.Bytes()
 }
 
-// tokenizeManagedFields sets the time of new entries of managedFields to the token that stands for the present time.
-// tokenizeManagedFields sorts the entries of managedFields as an API server does: by operation and time, and within a
-// second by manager.
-func tokenizeManagedFields(data []byte, isTime func([]byte) bool, now string) []byte {
+// tokenizeTimesAndSortManagedFields sets the time of new entries of managedFields to the token that stands for the
+// present time. tokenizeTimesAndSortManagedFields sorts the entries of managedFields as an API server does: by
+// operation and time, and within a second by manager.
+func tokenizeTimesAndSortManagedFields(data []byte, isTime func([]byte) bool, now string) []byte {
 	type entry struct{ order, text string }
 	var all []entry
 	for i := 1; i < len(data); {

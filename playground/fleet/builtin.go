@@ -58,7 +58,7 @@ import (
 // newBuiltinServer returns the API server's own handler of all built-in kinds, and the schemas to which
 // CustomResourceDefinitions refer. The handler's storage holds one object for the duration of one request.
 func newBuiltinServer() (*genericapiserver.GenericAPIServer, map[string]*spec.Schema, error) {
-	s, err := newServer()
+	s, err := newEmptyAPIServer()
 	if err != nil {
 		return nil, nil, fmt.Errorf("putting the API handlers together: %w", err)
 	}
@@ -101,8 +101,8 @@ func newBuiltinServer() (*genericapiserver.GenericAPIServer, map[string]*spec.Sc
 	return s, definitions.StaticOpenAPISpec, nil
 }
 
-// newServer returns an API server without handlers. The server never listens.
-func newServer() (*genericapiserver.GenericAPIServer, error) {
+// newEmptyAPIServer returns an API server without handlers. The server never listens.
+func newEmptyAPIServer() (*genericapiserver.GenericAPIServer, error) {
 	config := genericapiserver.NewConfig(legacyscheme.Codecs)
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.ExternalAddress = "127.0.0.1:443"

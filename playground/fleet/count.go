@@ -164,9 +164,9 @@ func (c *Cluster) Since() Counts { return c.counts.countsSince(&c.fleet.sorts, t
 // Counts returns the counts of all clusters since the fleet was opened.
 func (f *Fleet) Counts() Counts { return f.total.countsSince(&f.sorts, false) }
 
-// Mark starts a new period for Fleet.Since. The counts that Cluster.Since returns for the single clusters do not
-// change.
-func (f *Fleet) Mark() { f.total.setMark() }
+// MarkFleetTotals starts a new period for Fleet.Since. The counts that Cluster.Since returns for the single clusters do
+// not change.
+func (f *Fleet) MarkFleetTotals() { f.total.setMark() }
 
-// Since returns the counts of all clusters since the last call of Mark of the fleet.
+// Since returns the counts of all clusters since the last call of MarkFleetTotals.
 func (f *Fleet) Since() Counts { return f.total.countsSince(&f.sorts, true) }

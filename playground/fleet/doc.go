@@ -10,7 +10,7 @@
 //	c.Edit(kymas, "kyma-system", "default", change)  // as the cluster's admin would
 //	c.Fault(fleet.Fault{Dead: fleet.BlackHole})      // until c.Heal()
 //	c.RotateCredentials()                            // replaces the credentials
-//	f.Mark(); …; f.Since()                           // counts of requests since Mark, by verb and resource
+//	f.MarkFleetTotals(); …; f.Since()                // counts of requests since MarkFleetTotals, by verb and resource
 //
 // # How it works
 //

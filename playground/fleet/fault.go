@@ -61,16 +61,16 @@ type activeFault struct {
 // Fault starts a fault. Fault replaces the fault that the cluster had before.
 func (c *Cluster) Fault(f Fault) {
 	t := &activeFault{Fault: f, began: c.fleet.now(), over: make(chan struct{})}
-	c.replaceFault(t)
+	c.swapFaultAndReopenPort(t)
 	if f.Dead == Refused {
 		c.refuseWhileDown(t)
 	}
 }
 
 // Heal ends the fault of the cluster. Heal does nothing if there is no fault.
-func (c *Cluster) Heal() { c.replaceFault(nil) }
+func (c *Cluster) Heal() { c.swapFaultAndReopenPort(nil) }
 
-func (c *Cluster) replaceFault(t *activeFault) {
+func (c *Cluster) swapFaultAndReopenPort(t *activeFault) {
 	before := c.fault.Swap(t)
 	if before != nil {
 		close(before.over)
@@ -92,7 +92,7 @@ func (c *Cluster) refuseWhileDown(t *activeFault) {
 		}
 		c.CloseConnections()
 	} else if c.port != nil {
-		_ = c.port.listen() // as in replaceFault
+		_ = c.port.listen() // as in swapFaultAndReopenPort
 	}
 	if t.Down > 0 {
 		time.AfterFunc(t.untilChange(c.fleet.now()), func() { c.refuseWhileDown(t) })

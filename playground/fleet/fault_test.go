@@ -221,7 +221,7 @@ func TestClustersAreSeparate(t *testing.T) {
 	if n := f.Counts().Requests["get configmaps"]; n != 3 {
 		t.Errorf("the fleet counts %v", f.Counts())
 	}
-	f.Mark()
+	f.MarkFleetTotals()
 	if n := f.Since().Total(); n != 0 {
 		t.Errorf("after Mark: %d", n)
 	}

@@ -155,7 +155,7 @@ func Open(ctx context.Context, o Options) (_ *Fleet, err error) {
 	f.namespaceResource = f.resources.idOf(schema.GroupResource{Resource: "namespaces"})
 	f.definitionResource = f.resources.idOf(schema.GroupResource{Group: "apiextensions.k8s.io",
 		Resource: "customresourcedefinitions"})
-	if err := f.populate(); err != nil {
+	if err := f.createClustersWithNamespaces(); err != nil {
 		return nil, err
 	}
 	if err := f.listen(); err != nil {
@@ -207,8 +207,8 @@ func (f *Fleet) Stats() Stats {
 	return s
 }
 
-// populate creates the clusters, and the namespaces that every cluster has.
-func (f *Fleet) populate() error {
+// createClustersWithNamespaces creates the clusters, and the namespaces that every cluster has.
+func (f *Fleet) createClustersWithNamespaces() error {
 	f.clusters = make([]*Cluster, f.options.Clusters)
 	empty, err := f.surfaces.surfaceFor(nil)
 	if err != nil {

@@ -279,8 +279,8 @@ func (c *Cluster) kindOf(key kindKey) *kind {
 	return nil
 }
 
-// kindFor returns the kind of an object. kindFor returns nil if the cluster no longer serves the kind.
-func (c *Cluster) kindFor(v *body) *kind {
+// servedKindOf returns the kind of an object. servedKindOf returns nil if the cluster no longer serves the kind.
+func (c *Cluster) servedKindOf(v *body) *kind {
 	key := v.apiVersion + " " + v.kind
 	if k := c.fleet.builtinKinds[key]; k != nil {
 		return k

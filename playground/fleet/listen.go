@@ -59,7 +59,7 @@ func (f *Fleet) listen() error {
 			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 1 << 20},
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 			CurvePreferences: []tls.CurveID{tls.X25519},
-			GetCertificate:   f.certificate},
+			GetCertificate:   f.issueServingCertificate},
 	}
 	if f.options.OwnPorts || !sharedNetwork {
 		return f.listenEach()
@@ -163,9 +163,9 @@ func (n *network) makeAuthority() (err error) {
 	return err
 }
 
-// certificate makes the certificate of the cluster to which a client has connected. Making the certificate for each
-// handshake costs less than keeping it in memory.
-func (f *Fleet) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+// issueServingCertificate makes the certificate of the cluster to which a client has connected. Making the certificate
+// for each handshake costs less than keeping it in memory.
+func (f *Fleet) issueServingCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	local, ok := hello.Conn.LocalAddr().(*net.TCPAddr)
 	if !ok {
 		return nil, errListen

@@ -175,9 +175,9 @@ type page struct {
 	version int64 // resourceVersion of the list
 }
 
-// serveList answers with a collection, or with a page of it. A later page shows the present state of the collection,
-// not the state at the time of the first page.
-func (c *Cluster) serveList(w http.ResponseWriter, r *http.Request, k *kind, p place) {
+// serveListPage answers with a collection, or with a page of it. A later page shows the present state of the
+// collection, not the state at the time of the first page.
+func (c *Cluster) serveListPage(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	query := r.URL.Query()
 	s, refusal := selectionOf(k, p, query)
 	if refusal != nil {

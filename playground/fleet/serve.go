@@ -188,7 +188,7 @@ func (c *Cluster) serveResource(w http.ResponseWriter, r *http.Request, k *kind,
 		return
 	case r.Method == http.MethodGet && collection:
 		c.count("list", k.groupResource())
-		c.serveList(w, r, k, p)
+		c.serveListPage(w, r, k, p)
 		return
 	case r.Method == http.MethodGet && p.subresource != "scale":
 		c.count("get", k.groupResource())

@@ -210,7 +210,7 @@ func (c *Cluster) runDueTasks() {
 func (c *Cluster) doTaskLocked(what needs, o *object) {
 	switch what {
 	case needStatus:
-		c.writeAsControllerLocked(o, http.MethodPatch, "status", statusAgent(o.body), o.body.status)
+		c.writeAsControllerLocked(o, http.MethodPatch, "status", statusWritingComponent(o.body), o.body.status)
 	case needOwners:
 		c.deleteIfOwnerlessLocked(o)
 	case needOperate:
@@ -218,11 +218,11 @@ func (c *Cluster) doTaskLocked(what needs, o *object) {
 	case needEnd:
 		switch {
 		case o.resource == c.fleet.namespaceResource:
-			c.continueNamespaceDeletionLocked(o)
+			c.deleteContentThenNamespaceLocked(o)
 		case slices.Contains(o.body.finalizers, finalizerInstances):
-			c.continueDefinitionDeletionLocked(o)
+			c.deleteInstancesThenCRDLocked(o)
 		case slices.Contains(o.body.finalizers, finalizerForeground):
-			c.continueForegroundDeletionLocked(o)
+			c.deleteDependentsThenOwnerLocked(o)
 		case slices.Contains(o.body.finalizers, finalizerOrphan):
 			c.orphanDependentsLocked(o)
 		case o.body.kind == "Pod":
@@ -231,8 +231,8 @@ func (c *Cluster) doTaskLocked(what needs, o *object) {
 	}
 }
 
-// statusAgent returns the name of the component that writes the status of an object in a real cluster.
-func statusAgent(v *body) string {
+// statusWritingComponent returns the name of the component that writes the status of an object in a real cluster.
+func statusWritingComponent(v *body) string {
 	if v.definition != nil {
 		return "kube-apiserver"
 	}
@@ -242,7 +242,7 @@ func statusAgent(v *body) string {
 // writeAsControllerLocked sends a merge patch or a DELETE in the name of a controller. A refused request is not
 // repeated.
 func (c *Cluster) writeAsControllerLocked(o *object, method, subresource, agent string, body []byte) {
-	k := c.kindFor(o.body)
+	k := c.servedKindOf(o.body)
 	if k == nil {
 		if method == http.MethodDelete {
 			c.removeLocked(o) // the definition was deleted before the object
@@ -264,8 +264,8 @@ func (c *Cluster) writeAsControllerLocked(o *object, method, subresource, agent 
 
 var inBackground = []byte(`{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`)
 
-// deleteLocked deletes an object, unless the object is already being deleted.
-func (c *Cluster) deleteLocked(o *object) {
+// deleteAsControllerLocked deletes an object, unless the object is already being deleted.
+func (c *Cluster) deleteAsControllerLocked(o *object) {
 	if o.body.deleting < 0 {
 		c.writeAsControllerLocked(o, http.MethodDelete, "", "kube-controller-manager", inBackground)
 	}
@@ -310,19 +310,19 @@ func (c *Cluster) deleteIfOwnerlessLocked(o *object) {
 			return
 		}
 	}
-	c.deleteLocked(o)
+	c.deleteAsControllerLocked(o)
 }
 
-// continueForegroundDeletionLocked deletes the dependents of an object. When no dependent is left,
-// continueForegroundDeletionLocked deletes the object.
-func (c *Cluster) continueForegroundDeletionLocked(o *object) {
+// deleteDependentsThenOwnerLocked deletes the dependents of an object. When no dependent is left,
+// deleteDependentsThenOwnerLocked deletes the object.
+func (c *Cluster) deleteDependentsThenOwnerLocked(o *object) {
 	dependents := c.dependentsLocked(o)
 	if len(dependents) == 0 {
 		c.dropFinalizerLocked(o, finalizerForeground)
 		return
 	}
 	for _, d := range dependents {
-		c.deleteLocked(d)
+		c.deleteAsControllerLocked(d)
 	}
 }
 
@@ -346,23 +346,23 @@ func (c *Cluster) orphanDependentsLocked(o *object) {
 	}
 }
 
-// continueDefinitionDeletionLocked deletes the custom resources of a definition. When no custom resource is left,
-// continueDefinitionDeletionLocked deletes the definition.
-func (c *Cluster) continueDefinitionDeletionLocked(o *object) {
+// deleteInstancesThenCRDLocked deletes the custom resources of a definition. When no custom resource is left,
+// deleteInstancesThenCRDLocked deletes the definition.
+func (c *Cluster) deleteInstancesThenCRDLocked(o *object) {
 	names := o.body.definition.crd.Spec
 	resource := c.fleet.resources.idOf(schema.GroupResource{Group: names.Group, Resource: names.Names.Plural})
 	for _, one := range slices.Clone(c.rangeLocked(resource, "")) {
-		c.deleteLocked(one)
+		c.deleteAsControllerLocked(one)
 	}
 	if len(c.rangeLocked(resource, "")) == 0 {
 		c.dropFinalizerLocked(o, finalizerInstances)
 	}
 }
 
-// continueNamespaceDeletionLocked deletes the objects in a namespace. When no object is left,
-// continueNamespaceDeletionLocked deletes the namespace. As long as objects are left, the status of the namespace lists
-// them.
-func (c *Cluster) continueNamespaceDeletionLocked(o *object) {
+// deleteContentThenNamespaceLocked deletes the objects in a namespace. When no object is left,
+// deleteContentThenNamespaceLocked deletes the namespace. As long as objects are left, the status of the namespace
+// lists them.
+func (c *Cluster) deleteContentThenNamespaceLocked(o *object) {
 	inside := func() (all []*object) {
 		for _, one := range c.objects {
 			if one.body.namespace == o.body.name {
@@ -372,7 +372,7 @@ func (c *Cluster) continueNamespaceDeletionLocked(o *object) {
 		return all
 	}
 	for _, one := range inside() {
-		c.deleteLocked(one)
+		c.deleteAsControllerLocked(one)
 	}
 	left := inside()
 	if len(left) == 0 {

@@ -68,7 +68,7 @@ func (v *watcher) sendInitial(ctx context.Context, query url.Values) bool {
 		forgotten, now := v.forgotten, v.version
 		v.mu.Unlock()
 		if v.at < forgotten {
-			return v.sendExpiredError(forgotten)
+			return v.endWithExpiredError(forgotten)
 		}
 		v.at = min(v.at, now)
 		return true
@@ -97,7 +97,7 @@ func (v *watcher) run(ctx context.Context) {
 		if v.at < v.forgotten {
 			forgotten := v.forgotten
 			v.mu.Unlock()
-			v.sendExpiredError(forgotten)
+			v.endWithExpiredError(forgotten)
 			return
 		}
 		from := sort.Search(len(v.log), func(i int) bool { return v.log[i].version > v.at })
@@ -171,9 +171,9 @@ func (v *watcher) appendBookmark(annotationsJSON string) {
 		`{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","creationTimestamp":null%s}}}`+"\n", kind, apiVersion, v.at, annotationsJSON)
 }
 
-// sendExpiredError ends the watch with an error event.
-func (v *watcher) sendExpiredError(forgotten uint32) bool {
-	status, err := json.Marshal(expiredStatus(fmt.Sprintf("too old resource version: %d (%d)", v.at, forgotten)))
+// endWithExpiredError ends the watch with an error event, and always returns false: the watch does not continue.
+func (v *watcher) endWithExpiredError(lastForgotten uint32) (alwaysFalse bool) {
+	status, err := json.Marshal(expiredStatus(fmt.Sprintf("too old resource version: %d (%d)", v.at, lastForgotten)))
 	if err == nil {
 		v.buffer = fmt.Appendf(v.buffer, `{"type":"ERROR","object":%s}`+"\n", status)
 		v.flushEvents()

@@ -72,9 +72,9 @@ func (s *sources) valuesFor(made *shape) *values {
 	return v
 }
 
-// timeIndex returns the index of a time in the field times, or -1. ensureVar returns the index of a string in the field
-// vars, and appends the string if the field does not contain it.
-func (s *sources) timeIndex(at uint32) int { return slices.Index(s.times, at) }
+// lookUpTimeIndex returns the index of a time in the field times, or -1. ensureVar returns the index of a string in the
+// field vars, and appends the string if the field does not contain it.
+func (s *sources) lookUpTimeIndex(at uint32) (indexOrMinusOne int) { return slices.Index(s.times, at) }
 
 func (s *sources) ensureVar(value string) (index int) { return indexOrAddString(&s.vars, value) }
 
@@ -113,7 +113,7 @@ func (s *sources) equalityPattern(live *object) string {
 	}
 	b := make([]byte, 0, 8)
 	for _, at := range live.values.times {
-		b = append(b, byte(s.timeIndex(at))) //nolint:gosec // an object has few
+		b = append(b, byte(s.lookUpTimeIndex(at))) //nolint:gosec // an object has few
 	}
 	for _, v := range live.values.vars {
 		b = append(b, byte(s.ensureVar(v))) //nolint:gosec // an object has few
@@ -135,7 +135,7 @@ func (s *sources) appendTokenized(dst []byte, o *object) []byte {
 		case gapVar:
 			dst = append(dst, varTokenOf(s.ensureVar(o.values.vars[g.index]))...)
 		case gapTime:
-			dst = append(dst, timeTokenOf(s.timeIndex(o.values.times[g.index]))...)
+			dst = append(dst, timeTokenOf(s.lookUpTimeIndex(o.values.times[g.index]))...)
 		case gapUID:
 			dst = append(dst, varTokenOf(0)...)
 		case gapVersion:
@@ -200,7 +200,7 @@ func (c *Cluster) executeLocked(ctx context.Context, r *request) (*reply, error)
 	if r.name != "" {
 		live = c.findLocked(r.kind.resource, r.namespace, r.name)
 	}
-	if refusal := c.admitLocked(r, live); refusal != nil {
+	if refusal := c.namespaceLifecycleRefusalLocked(r, live); refusal != nil {
 		return refusal, nil
 	}
 	from := c.clusterValuesBefore(live)
@@ -346,7 +346,7 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 		r.contentType == string(types.JSONPatchType) {
 		body = tokenizeVersionsAndTimes(body, live, from)
 	}
-	body = c.fleet.tokenizeStrings(body, from)
+	body = c.fleet.tokenizeVaryingFields(body, from)
 	// A client that has read an object may send its managedFields back, whose keys for owner references contain UIDs.
 	if nested := []byte(`k:{\"uid\":\"`); bytes.Contains(body, nested) {
 		for i, value := range from.vars {
@@ -357,8 +357,8 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 	return body
 }
 
-// tokenizeStrings puts tokens in place of UIDs, and in place of the strings that Options.Varying lists.
-func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
+// tokenizeVaryingFields puts tokens in place of UIDs, and in place of the strings that Options.Varying lists.
+func (f *Fleet) tokenizeVaryingFields(body []byte, from *sources) []byte {
 	var out []byte
 	done, next := 0, make([]int, len(f.varying))
 	for {
@@ -418,14 +418,14 @@ func tokenizeVersionsAndTimes(body []byte, live *object, from *sources) []byte {
 	}
 	switch content := content.(type) {
 	case map[string]any:
-		tokenizeObjectMetadata(content, live, from)
+		tokenizeMetadataVersionAndTimes(content, live, from)
 	case []any: // a JSON patch
 		for _, one := range content {
 			op, _ := one.(map[string]any)
 			value, isString := op["value"].(string)
 			switch path := op["path"]; {
 			case isString && path == "/metadata/resourceVersion":
-				op["value"] = tokenizeVersion(value, live, from)
+				op["value"] = tokenizeVersionAsBeforeOrOther(value, live, from)
 			case isString && path == "/metadata/uid" && value == from.vars[0] && live != nil:
 				op["value"] = varTokenOf(0)
 			}
@@ -438,16 +438,16 @@ func tokenizeVersionsAndTimes(body []byte, live *object, from *sources) []byte {
 	return data
 }
 
-// tokenizeObjectMetadata replaces the resourceVersion and the times in one object, or in the options of a deletion, by
-// the same constants and tokens for all clusters.
-func tokenizeObjectMetadata(content map[string]any, live *object, from *sources) {
+// tokenizeMetadataVersionAndTimes replaces the resourceVersion and the times in one object, or in the options of a
+// deletion, by the same constants and tokens for all clusters.
+func tokenizeMetadataVersionAndTimes(content map[string]any, live *object, from *sources) {
 	for _, place := range []string{"metadata", "preconditions"} {
 		m, ok := content[place].(map[string]any)
 		if !ok {
 			continue
 		}
 		if version, ok := m["resourceVersion"].(string); ok {
-			m["resourceVersion"] = tokenizeVersion(version, live, from)
+			m["resourceVersion"] = tokenizeVersionAsBeforeOrOther(version, live, from)
 		}
 		tokenizeTime(m, "creationTimestamp", from)
 		tokenizeTime(m, "deletionTimestamp", from)
@@ -466,13 +466,13 @@ func tokenizeTime(m map[string]any, key string, from *sources) {
 		return
 	}
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		if i := from.timeIndex(uint32(at.Unix())); i >= 0 { //nolint:gosec // compared only
+		if i := from.lookUpTimeIndex(uint32(at.Unix())); i >= 0 { //nolint:gosec // compared only
 			m[key] = timeTokenOf(i)
 		}
 	}
 }
 
-func tokenizeVersion(version string, live *object, from *sources) string {
+func tokenizeVersionAsBeforeOrOther(version string, live *object, from *sources) string {
 	switch {
 	case version == "" || version == "0" || live == nil:
 		return version
@@ -486,9 +486,9 @@ func tokenizeVersion(version string, live *object, from *sources) string {
 	return strconv.FormatUint(versionOther, 10)
 }
 
-// admitLocked implements the checks of the admission plugin NamespaceLifecycle. admitLocked returns nil if the request
-// is allowed.
-func (c *Cluster) admitLocked(r *request, live *object) *reply {
+// namespaceLifecycleRefusalLocked implements the checks of the admission plugin NamespaceLifecycle.
+// namespaceLifecycleRefusalLocked returns nil if the request is allowed.
+func (c *Cluster) namespaceLifecycleRefusalLocked(r *request, live *object) *reply {
 	if r.method == http.MethodDelete {
 		if r.kind.resource == c.fleet.namespaceResource &&
 			slices.Contains([]string{"default", "kube-system", "kube-public"}, r.name) {

@@ -52,9 +52,9 @@ func startAgents(ctx context.Context, f *fleet.Fleet, c *changes, memory time.Du
 	return a
 }
 
-// useListeners makes the agents use other listeners, and assigns a listener by the index of the agent. A connection to
-// an old listener stays until that listener closes it.
-func (a *agents) useListeners(listeners []string) {
+// useListenersForNewConnections makes the agents use other listeners, and assigns a listener by the index of the agent.
+// A connection to an old listener stays until that listener closes it.
+func (a *agents) useListenersForNewConnections(listeners []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.listeners = listeners
@@ -80,10 +80,12 @@ func (a *agents) countAgentsWithHeartbeatSince(since time.Time) int {
 	return n
 }
 
-// isQuiet reports whether the agents have delivered no event within the time for which they keep delivered events. If
-// another manager process takes over, each agent repeats the events that it has kept. When isQuiet returns true, no
-// such events are left.
-func (a *agents) isQuiet() bool { return time.Since(time.Unix(0, a.lastDelivery.Load())) > a.memory }
+// hasNoRecentDelivery reports whether the agents have delivered no event within the time for which they keep delivered
+// events. If another manager process takes over, each agent repeats the events that it has kept. When
+// hasNoRecentDelivery returns true, no such events are left.
+func (a *agents) hasNoRecentDelivery() bool {
+	return time.Since(time.Unix(0, a.lastDelivery.Load())) > a.memory
+}
 
 // close stops all agents.
 func (a *agents) close() {

@@ -27,7 +27,7 @@ const (
 
 // measureRollback sets the channel back after a halt, and waits until all runtimes with the bad version have the former
 // version again. Requests to clusters with earlier faults are not counted, because the faults may be their cause.
-func (r *rig) measureRollback(ctx context.Context, s *Scenario, bad badVersion, touched map[int]bool) error {
+func (r *rig) measureRollback(ctx context.Context, s *Scenario, bad badVersion, uncounted map[int]bool) error {
 	m, version := r.modules[0], goodVersion
 	before, err := r.readCounters(ctx)
 	if err != nil {
@@ -84,13 +84,13 @@ func (r *rig) measureRollback(ctx context.Context, s *Scenario, bad badVersion, 
 	s.Values[backRuntimes], s.Values[backFailing] = n, float64(len(bad.failing))
 	s.Values[backWrites] = float64(sumOfWrites(countDifferences(before.requests, after.requests))) / n
 	s.Values[backStatusWrites] = float64(seen.stateOf(name).writes)
-	r.recordRollbackRequests(s, bad, touched)
-	return r.recordEarlyRollbacks(ctx, s, m, name, bad)
+	r.recordRollbackRequests(s, bad, uncounted)
+	return r.recordRollbacksBeforeFailingOnes(ctx, s, m, name, bad)
 }
 
 // recordRollbackRequests counts the requests to the runtimes that were rolled back to the former version, and the
 // requests to all other runtimes.
-func (r *rig) recordRollbackRequests(s *Scenario, bad badVersion, touched map[int]bool) {
+func (r *rig) recordRollbackRequests(s *Scenario, bad badVersion, uncounted map[int]bool) {
 	holders, others := map[string]int{}, map[string]int{}
 	for i := range r.clusters {
 		count := others
@@ -100,7 +100,7 @@ func (r *rig) recordRollbackRequests(s *Scenario, bad badVersion, touched map[in
 		case !r.isApplied(i, r.modules[0], goodVersion):
 			s.Values[othersChanged]++
 		}
-		if touched[i] && !bad.holders[i] {
+		if uncounted[i] && !bad.holders[i] {
 			continue
 		}
 		for what, n := range r.fleet.Cluster(i).Since().Requests {
@@ -115,11 +115,13 @@ func (r *rig) recordRollbackRequests(s *Scenario, bad badVersion, touched map[in
 	}
 }
 
-// recordEarlyRollbacks counts the runtimes that were rolled back too early. A rollback must begin with the runtimes in
-// which the module failed. A runtime in which the module worked is too early if its rollback began before that of a
-// failing runtime. The runtimes of one group are admitted together and begin in any order. The first group may have
-// room for more than the failing runtimes, so recordEarlyRollbacks subtracts this number of runtimes from the result.
-func (r *rig) recordEarlyRollbacks(ctx context.Context, s *Scenario, m *module, name string, bad badVersion) error {
+// recordRollbacksBeforeFailingOnes counts the runtimes that were rolled back too early. A rollback must begin with the
+// runtimes in which the module failed. A runtime in which the module worked is too early if its rollback began before
+// that of a failing runtime. The runtimes of one group are admitted together and begin in any order. The first group
+// may have room for more than the failing runtimes, so recordRollbacksBeforeFailingOnes subtracts this number of
+// runtimes from the result.
+func (r *rig) recordRollbacksBeforeFailingOnes(ctx context.Context, s *Scenario, m *module, rolloutName string,
+	bad badVersion) error {
 	failing := map[string]bool{}
 	for i := range bad.failing {
 		failing[r.fleet.Cluster(i).Name()] = true
@@ -133,7 +135,7 @@ func (r *rig) recordEarlyRollbacks(ctx context.Context, s *Scenario, m *module, 
 	for i := range all.Items {
 		o := &all.Items[i]
 		of, _, _ := strings.Cut(o.Annotations[v1beta2.AnnotationRollout], "/")
-		if o.ModuleName() != m.name || of != name {
+		if o.ModuleName() != m.name || of != rolloutName {
 			continue
 		}
 		began[o.KymaName()] = o.Annotations[v1beta2.AnnotationRolloutStarted]
@@ -142,12 +144,13 @@ func (r *rig) recordEarlyRollbacks(ctx context.Context, s *Scenario, m *module, 
 		}
 	}
 	if len(began) != len(bad.holders) {
-		return fmt.Errorf("%s has taken %d runtimes back, and %d had the version", name, len(began), len(bad.holders))
+		return fmt.Errorf("%s has taken %d runtimes back, and %d had the version", rolloutName, len(began),
+			len(bad.holders))
 	}
 	made := &v1beta2.ModuleRollout{}
-	key := client.ObjectKey{Namespace: v1beta2.ControlPlaneNamespace, Name: name}
+	key := client.ObjectKey{Namespace: v1beta2.ControlPlaneNamespace, Name: rolloutName}
 	if err := r.plane.client.Get(ctx, key, made); err != nil {
-		return fmt.Errorf("reading ModuleRollout %s: %w", name, err)
+		return fmt.Errorf("reading ModuleRollout %s: %w", rolloutName, err)
 	}
 	group := moverollout.Concurrency(&made.Spec.Stages[0].RolloutStage, len(began))
 	early := -max(0, group-len(failing))

@@ -96,11 +96,12 @@ func (d *drawing) panel(number int) string {
 		fmt.Fprintf(&b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#1b6e44" stroke-dasharray="5 3"/>`,
 			marginLeft, y(d.aim), panelWidth-marginRight, y(d.aim))
 		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end" fill="#1b6e44">%s</text>`+"\n", panelWidth-4,
-			y(d.aim)+4, "≤ "+formatShort(d.aim))
+			y(d.aim)+4, "≤ "+formatWithAtMostTwoDecimals(d.aim))
 	}
 	for _, p := range d.points {
 		fmt.Fprintf(&line, "%.1f,%.1f ", x(p), y(p.value))
-		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="#1a5fb4"/><text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, x(p), y(p.value), x(p), y(p.value)-7, formatShort(p.value))
+		fmt.Fprintf(&b,
+			`<circle cx="%.1f" cy="%.1f" r="3" fill="#1a5fb4"/><text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, x(p), y(p.value), x(p), y(p.value)-7, formatWithAtMostTwoDecimals(p.value))
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" fill="#666">%d</text>`+"\n", x(p),
 			panelHeight-marginBottom+15, p.clusters)
 	}
@@ -116,8 +117,8 @@ func titleOf(f figure) string {
 	return f.title + ", " + f.unit
 }
 
-// formatShort formats a number with three digits.
-func formatShort(v float64) string {
+// formatWithAtMostTwoDecimals formats a number with three digits.
+func formatWithAtMostTwoDecimals(v float64) string {
 	switch {
 	case v >= 100 || v == math.Trunc(v):
 		return fmt.Sprintf("%.0f", v)

@@ -34,7 +34,7 @@ func (r *rig) useReplicaListeners() {
 	for _, m := range r.crew {
 		all = append(all, m.listener)
 	}
-	r.agents.useListeners(all)
+	r.agents.useListenersForNewConnections(all)
 }
 
 // replicaNames returns a name for each of the configured replicas.
@@ -85,7 +85,7 @@ func (c crew) waitUntilWorking(ctx context.Context, sharded bool) error {
 // usage returns the sum of the resource usage of all processes of the manager.
 func (c crew) usage() (total usage, err error) {
 	for _, m := range c {
-		u, err := usageOf(m.pid())
+		u, err := cpuAndMemoryOf(m.pid())
 		if err != nil {
 			return total, err
 		}

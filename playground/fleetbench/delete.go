@@ -32,7 +32,7 @@ func measureDeletion(ctx context.Context, r *rig, s *Scenario) error {
 	begin := time.Now()
 	err := inParallel(ctx, r.clusters, func(i int) error {
 		goneAt.markStarted(i)
-		return r.unregister(ctx, i)
+		return r.deleteKymaOfCluster(ctx, i)
 	})
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func measureDeletion(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	s.Seconds, s.Clusters, s.Installs = time.Since(begin).Seconds(), r.clusters, r.clusters*len(r.modules)
-	s.Latencies["gone"] = latencyOf(goneAt.times())
+	s.Latencies["gone"] = latencyOf(goneAt.finishedDurations())
 	s.Values[deleteRequests] = float64(sumOfCounts(countDifferences(before.Requests,
 		r.fleet.Counts().Requests))) / float64(
 		r.clusters)

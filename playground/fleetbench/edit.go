@@ -16,9 +16,9 @@ import (
 // slowest is the maximum time of an edit. A longer edit is an error.
 const slowest = 10 * time.Minute
 
-// measureEdits simulates admins who add a module to the Kyma in their cluster, one after the other. First the fleet is
-// quiet. Then the admins remove the module, and add it again while all clusters upgrade another module.
-func measureEdits(ctx context.Context, r *rig, s *Scenario) error {
+// measureEnablingExtraModule simulates admins who add a module to the Kyma in their cluster, one after the other. First
+// the fleet is quiet. Then the admins remove the module, and add it again while all clusters upgrade another module.
+func measureEnablingExtraModule(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
@@ -26,14 +26,15 @@ func measureEdits(ctx context.Context, r *rig, s *Scenario) error {
 	for i := range before {
 		before[i] = r.fleet.Cluster(i).Counts()
 	}
-	quiet, err := r.enableExtraModules(ctx, "quiet", func() bool { return false })
+	quiet, err := r.enableExtraModulesAndAwait(ctx, "quiet", func() bool { return false })
 	if err != nil {
 		return err
 	}
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(quiet.appliedAt.times()), latencyOf(quiet.readyAt.times())
+	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(quiet.appliedAt.finishedDurations()),
+		latencyOf(quiet.readyAt.finishedDurations())
 	sum := map[string]int{}
 	for i := range before {
 		if !quiet.appliedAt.started(i) {
@@ -63,12 +64,12 @@ func measureEdits(ctx context.Context, r *rig, s *Scenario) error {
 		all, done := o.appliedAt.startedAndFinished()
 		return done == all
 	}
-	busy, err := r.enableExtraModules(ctx, "during "+o.module.name+" "+o.version, through)
+	busy, err := r.enableExtraModulesAndAwait(ctx, "during "+o.module.name+" "+o.version, through)
 	if err != nil {
 		return err
 	}
-	s.Latencies[editsApplied], s.Latencies["ready during upgrade"] = latencyOf(busy.appliedAt.times()),
-		latencyOf(busy.readyAt.times())
+	s.Latencies[editsApplied], s.Latencies["ready during upgrade"] = latencyOf(busy.appliedAt.finishedDurations()),
+		latencyOf(busy.readyAt.finishedDurations())
 	r.stage.setText(o.String)
 	if err := r.awaitRollout(ctx, o); err != nil {
 		return err
@@ -102,10 +103,10 @@ func moduleWrites(counts map[string]int) int {
 	return sumOfWrites(ofModules)
 }
 
-// enableExtraModules adds the extra module in some clusters, spread over the fleet. Each edit begins when the module of
-// the previous edit is applied. No further edit begins when the function isOver() returns true. enableExtraModules then
-// waits until the module is Ready in all these clusters.
-func (r *rig) enableExtraModules(ctx context.Context, label string, isOver func() bool) (*rollout, error) {
+// enableExtraModulesAndAwait adds the extra module in some clusters, spread over the fleet. Each edit begins when the
+// module of the previous edit is applied. No further edit begins when the function isOver() returns true.
+// enableExtraModulesAndAwait then waits until the module is Ready in all these clusters.
+func (r *rig) enableExtraModulesAndAwait(ctx context.Context, label string, isOver func() bool) (*rollout, error) {
 	n := min(r.Edits, r.clusters)
 	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
 	r.stage.setText(func() string { return fmt.Sprintf("edits, %s: %s", label, o) })
@@ -182,7 +183,7 @@ func (r *rig) disableExtraModule(ctx context.Context, o *rollout) error {
 						others = append(others, m)
 					}
 				}
-				_ = unstructured.SetNestedSlice(u.Object, others, "spec", "modules") // as in enableExtraModules
+				_ = unstructured.SetNestedSlice(u.Object, others, "spec", "modules") // as in enableExtraModulesAndAwait
 			})
 		if err != nil {
 			return err

@@ -63,13 +63,13 @@ func measureFaults(ctx context.Context, r *rig, s *Scenario) error {
 	for name, all := range times {
 		s.Latencies[name] = latencyOf(all)
 	}
-	s.Latencies["applied"] = latencyOf(o.appliedAt.times())
-	s.Clusters, s.Installs = len(o.readyAt.times()), len(o.readyAt.times())
+	s.Latencies["applied"] = latencyOf(o.appliedAt.finishedDurations())
+	s.Clusters, s.Installs = len(o.readyAt.finishedDurations()), len(o.readyAt.finishedDurations())
 	if r.upgradeP99 > 0 {
 		s.Values[healthyRatio] = s.Latencies["ready"].P99 / r.upgradeP99
 		s.Values[untouchedP99] = s.Latencies["ready, met no 429"].P99 / r.upgradeP99
 	}
-	return r.measureDeadThenHeal(ctx, s, o, sick)
+	return r.measureDeadProbesThenHeal(ctx, s, o, sick)
 }
 
 // sickness is the kind of fault of a cluster.
@@ -127,9 +127,9 @@ func (r *rig) endFaults() {
 	}
 }
 
-// measureDeadThenHeal measures for a while the cost of the dead clusters. Then measureDeadThenHeal heals the dead
-// clusters and waits until they have caught up.
-func (r *rig) measureDeadThenHeal(ctx context.Context, s *Scenario, o *rollout, sick []sickness) error {
+// measureDeadProbesThenHeal measures for a while the cost of the dead clusters. Then measureDeadProbesThenHeal heals
+// the dead clusters and waits until they have caught up.
+func (r *rig) measureDeadProbesThenHeal(ctx context.Context, s *Scenario, o *rollout, sick []sickness) error {
 	var dead []int
 	for i, how := range sick {
 		if how == refusing || how == swallowing {

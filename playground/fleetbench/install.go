@@ -49,7 +49,8 @@ func measureInstallation(ctx context.Context, r *rig, s *Scenario) error {
 	}
 	s.Seconds = time.Since(begin).Seconds()
 	s.Clusters, s.Installs = r.clusters, r.clusters*len(r.modules)
-	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(appliedAt.times()), latencyOf(readyAt.times())
+	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(appliedAt.finishedDurations()),
+		latencyOf(readyAt.finishedDurations())
 	return nil
 }
 

@@ -20,7 +20,7 @@ func thisMachine(now time.Time) Machine {
 		}
 	}
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
-		m.Memory = parseStatus(string(text), "MemTotal")
+		m.Memory = parseStatusBytes(string(text), "MemTotal")
 	}
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.System += " " + strings.TrimSpace(string(text))

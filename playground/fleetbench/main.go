@@ -154,7 +154,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	result.Aims = judgeAims(withOneReplica(result.Runs))
 	result.print(os.Stdout)
-	if writeErr := result.write(o.Out); err == nil {
+	if writeErr := result.writeJSONAndChart(o.Out); err == nil {
 		err = writeErr
 	}
 	return err

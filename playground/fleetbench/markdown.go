@@ -77,7 +77,7 @@ func readResults(files []string) (*Result, error) {
 				file, b, a)
 		}
 		for _, run := range one.Runs {
-			all.addRun(run)
+			all.addOrMergeRun(run)
 		}
 	}
 	slices.SortStableFunc(all.Runs, func(a, b Run) int {
@@ -87,8 +87,9 @@ func readResults(files []string) (*Result, error) {
 	return all, nil
 }
 
-// addRun adds a run to the results. If a run of the same fleet exists, addRun adds the scenarios to this run.
-func (r *Result) addRun(run Run) {
+// addOrMergeRun adds a run to the results. If a run of the same fleet exists, addOrMergeRun adds the scenarios to this
+// run.
+func (r *Result) addOrMergeRun(run Run) {
 	run.Replicas = max(1, run.Replicas)
 	for i := range r.Runs {
 		known := &r.Runs[i]
@@ -265,8 +266,9 @@ func (r *Run) markdown(w io.Writer) {
 		})
 		for _, name := range sortedKeys(s.Latencies) {
 			l := s.Latencies[name]
-			wait = append(wait, []string{s.Name + ": " + name, fmt.Sprint(l.N), formatNumber(round(l.P50)),
-				formatNumber(round(l.P90)), formatNumber(round(l.P99)), formatNumber(round(l.Most))})
+			wait = append(wait, []string{s.Name + ": " + name, fmt.Sprint(l.N), formatNumber(roundToInteger(l.P50)),
+				formatNumber(roundToInteger(l.P90)), formatNumber(roundToInteger(l.P99)),
+				formatNumber(roundToInteger(l.Most))})
 		}
 	}
 	writeTable(w, []string{"scenario", "s", "modules/s", "manager's ms per module", "requests to runtimes",
@@ -277,4 +279,4 @@ func (r *Run) markdown(w io.Writer) {
 	writeTable(w, []string{"ms until", "n", "p50", "p90", "p99", "max"}, wait)
 }
 
-func round(v float64) float64 { return float64(int64(v + 0.5)) }
+func roundToInteger(v float64) float64 { return float64(int64(v + 0.5)) }

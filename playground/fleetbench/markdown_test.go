@@ -17,7 +17,7 @@ func written(t *testing.T, all ...Result) []string {
 	var files []string
 	for i := range all {
 		files = append(files, filepath.Join(t.TempDir(), "result.json"))
-		if err := all[i].write(files[i]); err != nil {
+		if err := all[i].writeJSONAndChart(files[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -85,7 +85,7 @@ func TestParseStat(t *testing.T) {
 			}
 		})
 	}
-	if got := parseStatus("VmPeak:\t 9 kB\nVmRSS:\t    12 kB\n", "VmRSS"); got != 12<<10 {
+	if got := parseStatusBytes("VmPeak:\t 9 kB\nVmRSS:\t    12 kB\n", "VmRSS"); got != 12<<10 {
 		t.Errorf("resident memory is %d", got)
 	}
 }
@@ -176,8 +176,8 @@ func TestRace(t *testing.T) {
 		t.Errorf("late are %v", late)
 	}
 	r.markFinished(0)
-	if err := r.waitForAll(t.Context()); err != nil || len(r.times()) != 2 || len(r.finishTimes()) != 2 {
-		t.Errorf("waiting: %v; times %v", err, r.times())
+	if err := r.waitForAll(t.Context()); err != nil || len(r.finishedDurations()) != 2 || len(r.finishTimes()) != 2 {
+		t.Errorf("waiting: %v; times %v", err, r.finishedDurations())
 	}
 }
 

@@ -150,8 +150,8 @@ func startPlane(ctx context.Context, dir string) (_ *plane, err error) {
 	return p, p.installManagerObjects(ctx)
 }
 
-// close ends the process.
-func (p *plane) close() error {
+// stopProcessAndCloseLog ends the process.
+func (p *plane) stopProcessAndCloseLog() error {
 	_ = p.stdin.Close() // the process ends with its input
 	select {
 	case <-p.done:
@@ -228,9 +228,10 @@ func (p *plane) managerKubeconfig(ctx context.Context) ([]byte, error) {
 	return encodeKubeconfig(p.config.Host, p.config.CAData, token.Status.Token)
 }
 
-// requests returns the API server's counts of requests, by verb and resource, as in "PATCH kymas/status". requests
-// includes only kinds that the manager uses. Leases and the requests of the benchmark are left out.
-func (p *plane) requests(ctx context.Context) (map[string]int, error) {
+// managerRequestCounts returns the API server's counts of requests, by verb and resource, as in "PATCH kymas/status".
+// managerRequestCounts includes only kinds that the manager uses. Leases and the requests of the benchmark are left
+// out.
+func (p *plane) managerRequestCounts(ctx context.Context) (map[string]int, error) {
 	text, err := p.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {
 		return nil, fmt.Errorf("reading the metrics of the API server: %w", err)

@@ -78,8 +78,8 @@ func (r *race) unfinished(limit int) []int {
 	return all
 }
 
-// times returns how long each finished cluster took.
-func (r *race) times() []time.Duration {
+// finishedDurations returns how long each finished cluster took, in the order of the indexes of the clusters.
+func (r *race) finishedDurations() (inIndexOrder []time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []time.Duration

@@ -127,22 +127,22 @@ func (r *Result) print(w io.Writer) {
 	printAims(w, r.Aims)
 }
 
-// write writes the result as JSON, and the chart next to it if there are several sizes.
-func (r *Result) write(file string) error {
-	if file == "" {
+// writeJSONAndChart writes the result as JSON, and the chart next to it if there are several sizes.
+func (r *Result) writeJSONAndChart(jsonFile string) error {
+	if jsonFile == "" {
 		return nil
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding the result: %w", err)
 	}
-	if err := os.WriteFile(file, append(data, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(jsonFile, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if len(r.Runs) < 2 {
 		return nil
 	}
-	name := strings.TrimSuffix(file, ".json") + ".svg"
+	name := strings.TrimSuffix(jsonFile, ".json") + ".svg"
 	if err := os.WriteFile(name, chart(r.Runs), 0o600); err != nil {
 		return fmt.Errorf("writing the chart: %w", err)
 	}

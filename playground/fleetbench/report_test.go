@@ -121,7 +121,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("the tables of scenarios are\n%s", b.String())
 	}
 	file := filepath.Join(t.TempDir(), "result.json")
-	if err := r.write(file); err != nil {
+	if err := r.writeJSONAndChart(file); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(file)

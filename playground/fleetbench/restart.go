@@ -24,11 +24,11 @@ func measureRestart(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	if err := r.waitUntilAgentsQuiet(ctx); err != nil {
+	if err := r.waitUntilNoRecentDelivery(ctx); err != nil {
 		return err
 	}
 	before := r.fleet.Counts()
-	if err := r.killReplicas(r.crew); err != nil {
+	if err := r.recordUsageAndKillReplicas(r.crew); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -40,15 +40,15 @@ func measureRestart(ctx context.Context, r *rig, s *Scenario) error {
 	return r.recordRecovery(ctx, s, begin, before.Requests)
 }
 
-// waitUntilAgentsQuiet waits until the agents have delivered no event for a while. Agents repeat their recent events to
-// a new manager process, and repeated events would add to the measured cost of a restart.
-func (r *rig) waitUntilAgentsQuiet(ctx context.Context) error {
+// waitUntilNoRecentDelivery waits until the agents have delivered no event for a while. Agents repeat their recent
+// events to a new manager process, and repeated events would add to the measured cost of a restart.
+func (r *rig) waitUntilNoRecentDelivery(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
 	}
 	r.stage.setText(func() string { return fmt.Sprintf("waiting until no agent has told anything for %v", r.remember) })
 	return poll(ctx, r.remember+time.Minute, "the agents to have nothing to tell",
-		func() (bool, error) { return r.agents.isQuiet(), nil })
+		func() (bool, error) { return r.agents.hasNoRecentDelivery(), nil })
 }
 
 // recordRecovery waits until the manager and all agents are quiet again, and records the cost of that.
@@ -104,11 +104,11 @@ func measureFailover(ctx context.Context, r *rig, s *Scenario) error {
 		}
 		s.Values["live heap of the one that waits, MiB"] = in.Live / mega
 	}
-	if err := errors.Join(r.settle(ctx, s), r.waitUntilAgentsQuiet(ctx)); err != nil {
+	if err := errors.Join(r.settle(ctx, s), r.waitUntilNoRecentDelivery(ctx)); err != nil {
 		return err
 	}
 	before, begin := r.fleet.Counts(), time.Now()
-	err := r.killReplicas(former)
+	err := r.recordUsageAndKillReplicas(former)
 	r.crew = others
 	if err != nil {
 		return err

@@ -118,7 +118,7 @@ func (r *rig) close() error {
 		errs = append(errs, r.fleet.Close())
 	}
 	if r.plane != nil && r.plane.child != nil {
-		errs = append(errs, r.plane.close())
+		errs = append(errs, r.plane.stopProcessAndCloseLog())
 	}
 	if r.store != nil {
 		r.store.Close()
@@ -171,8 +171,8 @@ func (r *rig) updateAccessSecret(ctx context.Context, i int) error {
 	return nil
 }
 
-// unregister deletes the Kyma of a cluster.
-func (r *rig) unregister(ctx context.Context, i int) error {
+// deleteKymaOfCluster deletes the Kyma of a cluster.
+func (r *rig) deleteKymaOfCluster(ctx context.Context, i int) error {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: r.fleet.Cluster(i).Name(),
 		Namespace: v1beta2.ControlPlaneNamespace}}
 	if err := r.plane.client.Delete(ctx, k); err != nil {

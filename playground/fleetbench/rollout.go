@@ -75,7 +75,8 @@ func measureUpgrade(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	s.Seconds, s.Clusters, s.Installs = time.Since(begin).Seconds(), r.clusters, r.clusters
-	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(o.appliedAt.times()), latencyOf(o.readyAt.times())
+	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(o.appliedAt.finishedDurations()),
+		latencyOf(o.readyAt.finishedDurations())
 	return nil
 }
 

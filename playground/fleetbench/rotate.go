@@ -34,7 +34,7 @@ func measureRotation(ctx context.Context, r *rig, s *Scenario) error {
 	if err != nil {
 		return err
 	}
-	r.fleet.Mark()
+	r.fleet.MarkFleetTotals()
 	begin, used := time.Now(), newRace(r.clusters)
 	r.stage.setText(func() string {
 		all, done := used.startedAndFinished()
@@ -56,7 +56,7 @@ func measureRotation(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	s.Clusters = r.clusters
-	s.Latencies["used"] = latencyOf(used.times())
+	s.Latencies["used"] = latencyOf(used.finishedDurations())
 	s.Values["requests refused with 401"] = float64(r.fleet.Since().Requests["unauthorized"])
 	if err := r.settle(ctx, s); err != nil {
 		return err

@@ -26,7 +26,7 @@ type scenario struct {
 var scenarios = []scenario{
 	{"install", measureInstallation},
 	{"idle", measureIdle},
-	{"edit", measureEdits},
+	{"edit", measureEnablingExtraModule},
 	{"upgrade", measureUpgrade},
 	{"restart", measureRestart},
 	{"failover", measureFailover},
@@ -182,17 +182,17 @@ func (r *rig) readCounters(ctx context.Context) (c reading, err error) {
 	for _, m := range r.crew {
 		c.manager.sockets += socketsOf(m.pid())
 	}
-	if c.plane, err = usageOf(r.plane.pid()); err != nil {
+	if c.plane, err = cpuAndMemoryOf(r.plane.pid()); err != nil {
 		return c, err
 	}
-	if c.bench, err = usageOf(os.Getpid()); err != nil {
+	if c.bench, err = cpuAndMemoryOf(os.Getpid()); err != nil {
 		return c, err
 	}
 	c.plane.sockets, c.bench.sockets = socketsOf(r.plane.pid()), socketsOf(os.Getpid())
 	if c.inside, err = r.crew.readMetrics(ctx); err != nil {
 		return c, err
 	}
-	if c.requests, err = r.plane.requests(ctx); err != nil {
+	if c.requests, err = r.plane.managerRequestCounts(ctx); err != nil {
 		return c, err
 	}
 	c.fleet, c.stats = r.fleet.Counts(), r.fleet.Stats()
@@ -202,8 +202,8 @@ func (r *rig) readCounters(ctx context.Context) (c reading, err error) {
 	return c, nil
 }
 
-// killReplicas adds the usage of processes of the manager to r.retired, and kills the processes.
-func (r *rig) killReplicas(c crew) error {
+// recordUsageAndKillReplicas adds the usage of processes of the manager to r.retired, and kills the processes.
+func (r *rig) recordUsageAndKillReplicas(c crew) error {
 	u, err := c.usage()
 	if err != nil {
 		return err

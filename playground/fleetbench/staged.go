@@ -119,7 +119,7 @@ func (r *rig) measureGoodRollout(ctx context.Context, s *Scenario) (disturbed ma
 	if r.clusters >= 1000 { // in a small fleet the budget is 0, so that one failure halts the rollout
 		broken, unlucky = failing[:len(failing)/2], failing[len(failing)/2:]
 	}
-	if err := r.injectFaultsAndWait(ctx, m, dead, broken); err != nil {
+	if err := r.injectFaultsAndWaitUntilNoticed(ctx, m, dead, broken); err != nil {
 		return nil, err
 	}
 	isBroken := map[int]bool{}
@@ -148,7 +148,7 @@ func (r *rig) measureGoodRollout(ctx context.Context, s *Scenario) (disturbed ma
 		all, done := o.readyAt.startedAndFinished()
 		return done == all || seen.stateOf(name).phase == v1beta2.RolloutHalted
 	}
-	edits, err := r.enableExtraModules(ctx, "during "+name, through)
+	edits, err := r.enableExtraModulesAndAwait(ctx, "during "+name, through)
 	if err != nil {
 		return nil, err
 	}
@@ -174,8 +174,9 @@ func (r *rig) measureGoodRollout(ctx context.Context, s *Scenario) (disturbed ma
 	s.Values[stagedWrites] = float64(written) / float64(done+edited) // an edit is an installation
 	s.Values[rolloutWrites], s.Values[rolloutSize] = float64(seen.stateOf(name).writes),
 		float64(seen.stateOf(name).size)
-	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(o.appliedAt.times()), latencyOf(o.readyAt.times())
-	s.Latencies[editsInRollout] = latencyOf(edits.appliedAt.times())
+	s.Latencies["applied"], s.Latencies["ready"] = latencyOf(o.appliedAt.finishedDurations()),
+		latencyOf(o.readyAt.finishedDurations())
+	s.Latencies[editsInRollout] = latencyOf(edits.appliedAt.finishedDurations())
 	disturbed = maps.Clone(dead)
 	for i := range r.clusters {
 		if isBroken[i] || edits.appliedAt.started(i) {
@@ -185,8 +186,9 @@ func (r *rig) measureGoodRollout(ctx context.Context, s *Scenario) (disturbed ma
 	return disturbed, r.healAndDisableExtraModule(ctx, m, dead, broken, edits, o)
 }
 
-// injectFaultsAndWait lets clusters die and modules fail before a rollout, and waits until the manager has noticed.
-func (r *rig) injectFaultsAndWait(ctx context.Context, m *module, dead map[int]bool, broken []int) error {
+// injectFaultsAndWaitUntilNoticed lets clusters die and modules fail before a rollout, and waits until the manager has
+// noticed.
+func (r *rig) injectFaultsAndWaitUntilNoticed(ctx context.Context, m *module, dead map[int]bool, broken []int) error {
 	for i := range dead {
 		r.fleet.Cluster(i).Fault(fleet.Fault{Dead: fleet.Refused})
 	}

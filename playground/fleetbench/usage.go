@@ -20,8 +20,8 @@ type usage struct {
 // clockTick is the unit of /proc/PID/stat on every Linux.
 const clockTick = 10 * time.Millisecond
 
-// usageOf reads the usage of a process, without its sockets.
-func usageOf(pid int) (u usage, err error) {
+// cpuAndMemoryOf reads the usage of a process, without its sockets.
+func cpuAndMemoryOf(pid int) (u usage, err error) {
 	failed := func(err error) (usage, error) { return u, fmt.Errorf("reading what process %d uses: %w", pid, err) }
 	folder := "/proc/" + strconv.Itoa(pid)
 	stat, err := os.ReadFile(folder + "/stat") //nolint:gosec // made of a number
@@ -35,7 +35,7 @@ func usageOf(pid int) (u usage, err error) {
 	if err != nil {
 		return failed(err)
 	}
-	u.rss, u.peak = parseStatus(string(status), "VmRSS"), parseStatus(string(status), "VmHWM")
+	u.rss, u.peak = parseStatusBytes(string(status), "VmRSS"), parseStatusBytes(string(status), "VmHWM")
 	return u, nil
 }
 
@@ -71,9 +71,9 @@ func parseStat(text string) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// parseStatus returns a value from the text of /proc/PID/status, in bytes. parseStatus returns 0 if the value is
-// missing.
-func parseStatus(text, name string) int64 {
+// parseStatusBytes returns a value from the text of /proc/PID/status, in bytes. parseStatusBytes returns 0 if the value
+// is missing.
+func parseStatusBytes(text, name string) int64 {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name+":"); ok {
 			n, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)

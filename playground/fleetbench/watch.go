@@ -73,12 +73,12 @@ func (a *agent) recordExisting(resource schema.GroupResource, watches []watchFor
 			continue
 		}
 		if slices.ContainsFunc(watches, func(w watchFor) bool { return w.matches(namespace, name, m.Labels) }) {
-			a.known[subject{resource, namespace, name}] = recordOf(&m.ObjectMeta)
+			a.known[subject{resource, namespace, name}] = generationAndMetadataHash(&m.ObjectMeta)
 		}
 	}
 }
 
-func recordOf(m *metav1.ObjectMeta) record {
+func generationAndMetadataHash(m *metav1.ObjectMeta) record {
 	var sum uint64
 	add := func(texts ...string) { sum += maphash.String(seed, strings.Join(texts, "\x00")) }
 	add(append([]string{"f"}, m.Finalizers...)...)
@@ -119,7 +119,7 @@ func (a *agent) enqueueEventFor(c fleet.Change, watches []watchFor) {
 	if !matched && !known {
 		return
 	}
-	now := recordOf(&m.ObjectMeta)
+	now := generationAndMetadataHash(&m.ObjectMeta)
 	if matched {
 		a.known[about] = now
 	} else {

@@ -115,7 +115,7 @@ func theLandscape(t testing.TB) *landscape.Landscape {
 func publish(ctx context.Context, l *landscape.Landscape) error {
 	versions := sample.Versions()
 	for _, v := range versions {
-		err := l.Publish(ctx, landscape.Module{
+		err := l.PushAndCreateModuleTemplate(ctx, landscape.Module{
 			Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true,
 			Manifest: v.Manifest, DefaultCR: v.DefaultCR,
 			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
@@ -261,7 +261,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 			ts.Check(land.up.Manager.Kill())
 			return
 		}
-		ts.Check(land.up.StartManager(life))
+		ts.Check(land.up.StartManagerWithoutWait(life))
 	},
 	"keypair": func(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(writeKeys(ts.MkAbs(args[0]), args[0]))

@@ -53,10 +53,10 @@ func (l *Landscape) Rows(ctx context.Context) ([]Row, error) {
 // Deployment of such a manager starts a new process.
 const lostLead = "leader election lost"
 
-// FollowAndKeepManager prints the table of rows each time it changes, until the function done() returns true. If the
-// context ends first, FollowAndKeepManager returns the cause and the rows that were not Ready. A manager that lost its
-// lead is started again.
-func (l *Landscape) FollowAndKeepManager(ctx context.Context, out io.Writer, done func([]Row) bool) error {
+// FollowRestartingOnLostLease prints the table of rows each time it changes, until the function done() returns true. If
+// the context ends first, FollowRestartingOnLostLease returns the cause and the rows that were not Ready. A manager
+// that lost its lead is started again.
+func (l *Landscape) FollowRestartingOnLostLease(ctx context.Context, out io.Writer, done func([]Row) bool) error {
 	begin, last := time.Now(), ""
 	var rows []Row
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -119,8 +119,9 @@ func formatTable(rows []Row) string {
 	return b.String()
 }
 
-// FindLogLine returns the first line of the manager's log that contains one of the texts, and "" if there is none.
-func (l *Landscape) FindLogLine(texts ...string) string {
+// FindFirstLogLineWithAny returns the first line of the manager's log that contains one of the texts, and "" if there
+// is none.
+func (l *Landscape) FindFirstLogLineWithAny(texts ...string) string {
 	data, err := os.ReadFile(filepath.Join(l.Dir, "manager.log"))
 	if err != nil {
 		return err.Error()

@@ -36,8 +36,8 @@ func (g *Gate) takeForgeries(r *http.Request) (edits []func(map[string]any)) {
 	return edits
 }
 
-// forward forwards a request, and changes the object in its answer if that is to be forged.
-func (g *Gate) forward(w http.ResponseWriter, r *http.Request) {
+// forwardForgingResponse forwards a request, and changes the object in its answer if that is to be forged.
+func (g *Gate) forwardForgingResponse(w http.ResponseWriter, r *http.Request) {
 	edits := g.takeForgeries(r)
 	if len(edits) == 0 {
 		g.proxy.ServeHTTP(w, r)

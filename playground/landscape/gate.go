@@ -202,7 +202,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			g.interceptWrite(w, r, written)
 			return
 		}
-		g.forward(w, r)
+		g.forwardForgingResponse(w, r)
 	case Cut:
 		abortConnection(r)
 	case Lose:
@@ -218,7 +218,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	default:
-		respondWithError(w, string(what))
+		respondWithAPIStatusError(w, string(what))
 	}
 }
 
@@ -252,10 +252,10 @@ func abortConnection(r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// respondWithError responds with an error in the same form as an API server. For 502, it responds like a proxy in front
-// of an API server.
-func respondWithError(w http.ResponseWriter, what string) {
-	code, err := strconv.Atoi(what)
+// respondWithAPIStatusError responds with an error in the same form as an API server. For 502, it responds like a proxy
+// in front of an API server.
+func respondWithAPIStatusError(w http.ResponseWriter, statusCode string) {
+	code, err := strconv.Atoi(statusCode)
 	if err != nil || code == http.StatusBadGateway {
 		http.Error(w, "<html>down for a test</html>", http.StatusBadGateway)
 		return

@@ -87,7 +87,7 @@ func (l *Landscape) startIngress() error {
 
 // configure reads the certificate and the roots from the Secret in the Gateway.
 func (g *ingress) configure(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	s, err := g.land.secret(hello.Context(), "klm-istio-gateway")
+	s, err := g.land.getManagerSecret(hello.Context(), "klm-istio-gateway")
 	if err != nil {
 		return nil, err
 	}
@@ -226,8 +226,8 @@ func runtimeOfForwardedCert(header string) (string, error) {
 // authority is the name of the Secret with the manager's roots.
 const authority = "klm-watcher"
 
-// secret reads a Secret of the manager.
-func (l *Landscape) secret(ctx context.Context, name string) (*corev1.Secret, error) {
+// getManagerSecret reads a Secret of the manager.
+func (l *Landscape) getManagerSecret(ctx context.Context, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
 	if err := l.Clients[ControlPlane].Get(ctx, client.ObjectKey{Namespace: l.Namespace(), Name: name}, s); err != nil {
 		return nil, fmt.Errorf("reading Secret %s of the manager: %w", name, err)
@@ -237,7 +237,7 @@ func (l *Landscape) secret(ctx context.Context, name string) (*corev1.Secret, er
 
 // Roots returns the roots of the certificates of listener and agents.
 func (l *Landscape) Roots(ctx context.Context) (*x509.CertPool, error) {
-	s, err := l.secret(ctx, authority)
+	s, err := l.getManagerSecret(ctx, authority)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func (l *Landscape) Roots(ctx context.Context) (*x509.CertPool, error) {
 // Sign issues a certificate with the newest root of the manager. Anybody who can read the Secret with the manager's
 // root keys can sign such certificates. Sign sets the serial number.
 func (l *Landscape) Sign(ctx context.Context, template *x509.Certificate) (tls.Certificate, error) {
-	s, err := l.secret(ctx, authority)
+	s, err := l.getManagerSecret(ctx, authority)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

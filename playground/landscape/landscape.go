@@ -5,8 +5,8 @@
 //
 //	l, err := landscape.Up(ctx, landscape.Options{Dir: "…", Bin: "bin", Runtimes: []string{"runtime-a"}})
 //	defer l.CloseAndRemoveDir()
-//	err = l.Publish(ctx, sample.Versions()...)    // artefacts, templates and channels
-//	err = l.Register(ctx, "runtime-a", "regular") // access Secret and Kyma
+//	err = l.PushAndCreateModuleTemplate(ctx, module) // artefact and ModuleTemplate
+//	err = l.Register(ctx, "runtime-a", "regular")    // access Secret and Kyma
 //
 // # How it works
 //
@@ -156,7 +156,7 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 		}
 	}
 	for _, name := range append([]string{ControlPlane}, o.Runtimes...) {
-		if err := l.startCluster(ctx, name); err != nil {
+		if err := l.startClusterAndClient(ctx, name); err != nil {
 			return l, err
 		}
 	}
@@ -166,7 +166,7 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	if err := l.prepareControlPlane(ctx); err != nil {
 		return l, err
 	}
-	return l, l.StartManager(ctx)
+	return l, l.StartManagerWithoutWait(ctx)
 }
 
 // OpenHost opens a host for landscapes. The processes of its pods are the binaries in the folder bin.
@@ -204,8 +204,8 @@ func (l *Landscape) CloseAndRemoveDir() error {
 	return errors.Join(append(errs, os.RemoveAll(l.Dir))...)
 }
 
-// startCluster starts one cluster and writes its kubeconfig.
-func (l *Landscape) startCluster(ctx context.Context, name string) error {
+// startClusterAndClient starts one cluster and writes its kubeconfig.
+func (l *Landscape) startClusterAndClient(ctx context.Context, name string) error {
 	begin := time.Now()
 	c, err := l.Host.Start(ctx, name)
 	if err != nil {
@@ -233,9 +233,9 @@ func (l *Landscape) KubeconfigPath(name string) string {
 	return filepath.Join(l.Dir, name+".kubeconfig")
 }
 
-// StartManager starts the manager as a process with the permissions of its service account. Agents send their reports
-// to the manager that StartManager has started.
-func (l *Landscape) StartManager(ctx context.Context) error {
+// StartManagerWithoutWait starts the manager as a process with the permissions of its service account. Agents send
+// their reports to the manager that StartManagerWithoutWait has started.
+func (l *Landscape) StartManagerWithoutWait(ctx context.Context) error {
 	var err error
 	if l.HealthAddress, err = cluster.FreeAddress(); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 	if l.MetricsAddress, err = cluster.FreeAddress(); err != nil {
 		return err
 	}
-	l.Manager, err = l.startReplica(ctx, "manager", l.HealthAddress, l.MetricsAddress)
+	l.Manager, err = l.startManagerWithNewToken(ctx, "manager", l.HealthAddress, l.MetricsAddress)
 	return err
 }
 
@@ -254,7 +254,7 @@ func (l *Landscape) StartReplica(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.Replica, err = l.startReplica(ctx, "replica", health, "0")
+	l.Replica, err = l.startManagerWithNewToken(ctx, "replica", health, "0")
 	return err
 }
 
@@ -268,9 +268,10 @@ func (l *Landscape) StartManagerAgain() error {
 	return err
 }
 
-// startReplica starts a process of the manager with a login of its own.
-func (l *Landscape) startReplica(ctx context.Context, name, health, metrics string) (*Process, error) {
-	if err := l.grantManager(ctx); err != nil {
+// startManagerWithNewToken starts a process of the manager with a login of its own.
+func (l *Landscape) startManagerWithNewToken(ctx context.Context, name, healthAddress, metricsAddress string) (
+	*Process, error) {
+	if err := l.applyManagerPermissions(ctx); err != nil {
 		return nil, err
 	}
 	kubeconfig, err := l.Clusters[ControlPlane].TokenKubeconfig(ctx, l.Namespace(), "lifecycle-manager")
@@ -280,7 +281,7 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 	if err := os.WriteFile(l.KubeconfigPath(name), kubeconfig, 0o600); err != nil {
 		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
 	}
-	return l.startManagerProcess(name, health, metrics)
+	return l.startManagerProcess(name, healthAddress, metricsAddress)
 }
 
 // startManagerProcess starts a process of the manager and connects the relay for agents with it.
@@ -294,7 +295,7 @@ func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process,
 		args = append(args, "--mode=in-cluster")
 	}
 	if slices.Contains(l.ManagerArgs, "--watch-mode=agent") {
-		more, err := l.redirectAgents()
+		more, err := l.prepareManagerListenerFlags()
 		if err != nil {
 			return nil, err
 		}
@@ -320,8 +321,9 @@ func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process,
 	return process, nil
 }
 
-// redirectAgents prepares an address for the listener of the next process of the manager, and returns the flags for it.
-func (l *Landscape) redirectAgents() ([]string, error) {
+// prepareManagerListenerFlags prepares an address for the listener of the next process of the manager, and returns the
+// flags for it.
+func (l *Landscape) prepareManagerListenerFlags() ([]string, error) {
 	if g := l.ingress; g != nil {
 		return []string{
 			"--listener-address=" + l.ListenerAddress, "--listener-bind-address=0",

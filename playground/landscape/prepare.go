@@ -31,7 +31,7 @@ func (l *Landscape) prepareControlPlane(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.grantManager(ctx); err != nil {
+	if err := l.applyManagerPermissions(ctx); err != nil {
 		return err
 	}
 	for _, crd := range all {
@@ -42,9 +42,9 @@ func (l *Landscape) prepareControlPlane(ctx context.Context) error {
 	return nil
 }
 
-// grantManager grants the manager the permissions of a deployment with the same flags. If the permissions were granted
-// before, grantManager does nothing, because a script may have changed them since.
-func (l *Landscape) grantManager(ctx context.Context) error {
+// applyManagerPermissions grants the manager the permissions of a deployment with the same flags. If the permissions
+// were granted before, applyManagerPermissions does nothing, because a script may have changed them since.
+func (l *Landscape) applyManagerPermissions(ctx context.Context) error {
 	o := deploy.Options{Namespace: l.Namespace(), Set: []string{"namespace.create=true", "crds.install=false"}}
 	if l.InCluster {
 		o.Flavour = deploy.InClusterFlavour

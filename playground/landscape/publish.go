@@ -33,8 +33,8 @@ type Module struct {
 	Manager *v1beta2.Manager
 }
 
-// Publish pushes a version to the registry and creates its ModuleTemplate.
-func (l *Landscape) Publish(ctx context.Context, m Module) error {
+// PushAndCreateModuleTemplate pushes a version to the registry and creates its ModuleTemplate.
+func (l *Landscape) PushAndCreateModuleTemplate(ctx context.Context, m Module) error {
 	if err := l.Push(ctx, m); err != nil {
 		return err
 	}
@@ -131,17 +131,18 @@ func (l *Landscape) DesiredKymaKey(runtime string) (cluster string, key client.O
 	return runtime, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName}
 }
 
-// Edit changes the spec of a runtime's Kyma, as its admin would.
-func (l *Landscape) Edit(ctx context.Context, name string, change func(*v1beta2.KymaSpec)) error {
-	cluster, key := l.DesiredKymaKey(name)
+// PatchDesiredKymaSpec changes the spec of a runtime's Kyma, as its admin would.
+func (l *Landscape) PatchDesiredKymaSpec(ctx context.Context, runtimeName string,
+	change func(*v1beta2.KymaSpec)) error {
+	cluster, key := l.DesiredKymaKey(runtimeName)
 	k := &v1beta2.Kyma{}
 	if err := l.Clients[cluster].Get(ctx, key, k); err != nil {
-		return fmt.Errorf("reading the Kyma of %s: %w", name, err)
+		return fmt.Errorf("reading the Kyma of %s: %w", runtimeName, err)
 	}
 	before := k.DeepCopy()
 	change(&k.Spec)
 	if err := l.Clients[cluster].Patch(ctx, k, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("editing the Kyma of %s: %w", name, err)
+		return fmt.Errorf("editing the Kyma of %s: %w", runtimeName, err)
 	}
 	return nil
 }

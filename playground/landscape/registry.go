@@ -154,8 +154,8 @@ func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base 
 }
 
 // RegistryRequestsAfter returns all requests to the registry except the first n, as method and path.
-// RegistryRequestsAfter includes the requests of [Landscape.Publish]. Requests to LockedRegistryHost without a valid
-// user name and password are not included.
+// RegistryRequestsAfter includes the requests of [Landscape.PushAndCreateModuleTemplate]. Requests to
+// LockedRegistryHost without a valid user name and password are not included.
 func (l *Landscape) RegistryRequestsAfter(n int) []string { return l.images.requestsAfter(n) }
 
 // SetRegistryDown makes the registry respond to every request with 503 Service Unavailable. SetRegistryDown(false)

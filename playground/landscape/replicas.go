@@ -18,5 +18,5 @@ func (l *Landscape) StartExtraReplica(ctx context.Context, name string, args ...
 	before := l.ManagerArgs
 	defer func() { l.ManagerArgs = before }()
 	l.ManagerArgs = append(slices.Clone(before), args...)
-	return l.startReplica(ctx, name, health, "0")
+	return l.startManagerWithNewToken(ctx, name, health, "0")
 }

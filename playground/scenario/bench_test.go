@@ -84,7 +84,7 @@ func productOf(name, version string, objects int, resource bool) landscape.Modul
 // offer publishes a version of a module in channel regular.
 func (s *scenario) offer(b *testing.B, m landscape.Module) {
 	b.Helper()
-	if err := s.land.Publish(s.ctx, m); err != nil {
+	if err := s.land.PushAndCreateModuleTemplate(s.ctx, m); err != nil {
 		b.Fatal(err)
 	}
 	if err := s.land.SetChannels(s.ctx, m.Name, m.Component,
@@ -103,7 +103,7 @@ func (s *scenario) settleDown(b *testing.B, modules ...string) {
 	if err := s.seeReady("0/0"); err != nil {
 		b.Fatal(err)
 	}
-	if err := s.land.Edit(s.ctx, "runtime-a", func(k *v1beta2.KymaSpec) {
+	if err := s.land.PatchDesiredKymaSpec(s.ctx, "runtime-a", func(k *v1beta2.KymaSpec) {
 		k.Modules = nil
 		for _, name := range modules {
 			k.Modules = append(k.Modules, v1beta2.Module{Name: name})
@@ -176,7 +176,7 @@ func BenchmarkIdle(b *testing.B) {
 	}
 	for _, name := range []string{"guard", "warden"} {
 		m := productOf(name, "1.0.0", 5, false)
-		if err := s.land.Publish(s.ctx, m); err != nil {
+		if err := s.land.PushAndCreateModuleTemplate(s.ctx, m); err != nil {
 			b.Fatal(err)
 		}
 		if err := s.land.Clients[landscape.ControlPlane].Create(s.ctx, &v1beta2.ModuleReleaseMeta{
@@ -336,7 +336,7 @@ func BenchmarkChannelChange(b *testing.B) {
 	channels := map[string]string{}
 	for i := range changes + 1 {
 		m := productOf(module, fmt.Sprintf("1.%d.0", i), 5, true)
-		if err := s.land.Publish(s.ctx, m); err != nil {
+		if err := s.land.PushAndCreateModuleTemplate(s.ctx, m); err != nil {
 			b.Fatal(err)
 		}
 		channels[channelOf(i)] = m.Version
@@ -386,7 +386,8 @@ func (s *scenario) change(module, channel, version string) (applied, ready time.
 	}
 	defer kymas.Stop()
 	begin := time.Now()
-	if err := s.land.Edit(ctx, "runtime-a", func(k *v1beta2.KymaSpec) { k.Modules[0].Channel = channel }); err != nil {
+	if err := s.land.PatchDesiredKymaSpec(ctx, "runtime-a",
+		func(k *v1beta2.KymaSpec) { k.Modules[0].Channel = channel }); err != nil {
 		return 0, 0, err
 	}
 	for applied == 0 || ready == 0 {

@@ -49,12 +49,12 @@ func formerCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 // startFormer starts the former manager.
 func (s *scenario) startFormer() error {
 	if *former == "" {
-		return s.land.StartManager(s.ctx)
+		return s.land.StartManagerWithoutWait(s.ctx)
 	}
 	of := s.land.Bin
 	defer func() { s.land.Bin = of }()
 	s.land.Bin = *former
-	return s.land.StartManager(s.ctx)
+	return s.land.StartManagerWithoutWait(s.ctx)
 }
 
 // crds installs CRDs in clusters.

@@ -196,7 +196,7 @@ var configMap = client.ObjectKey{Namespace: "kyma-system", Name: "small"}
 func (h *hostile) prepare(ctx context.Context) error {
 	m := landscape.Module{Name: "small", Version: "1.0.0", Component: "kyma-project.io/module/small",
 		Manifest: []byte(small)}
-	if err := h.land.Publish(ctx, m); err != nil {
+	if err := h.land.PushAndCreateModuleTemplate(ctx, m); err != nil {
 		return err
 	}
 	channels := map[string]string{v1beta2.DefaultChannel: m.Version}
@@ -223,7 +223,7 @@ func (h *hostile) prepare(ctx context.Context) error {
 		if err := h.see(name, v1beta2.StateReady, ""); err != nil {
 			return err
 		}
-		if err := h.land.Edit(ctx, name, func(k *v1beta2.KymaSpec) {
+		if err := h.land.PatchDesiredKymaSpec(ctx, name, func(k *v1beta2.KymaSpec) {
 			k.Modules = []v1beta2.Module{{Name: m.Name}}
 		}); err != nil {
 			return err

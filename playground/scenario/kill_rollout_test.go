@@ -87,8 +87,9 @@ func TestRolloutKilledAtEveryWrite(t *testing.T) {
 func (k *writeKiller) prepare() error {
 	const component = "kyma-project.io/module/" + staged
 	for _, version := range []string{"1.0.0", "2.0.0"} {
-		if err := k.land.Publish(k.ctx, landscape.Module{Name: staged, Version: version, Component: component,
-			Manifest: []byte(strings.ReplaceAll(stagedObject, "VERSION", version))}); err != nil {
+		if err := k.land.PushAndCreateModuleTemplate(k.ctx, landscape.Module{Name: staged, Version: version,
+			Component: component,
+			Manifest:  []byte(strings.ReplaceAll(stagedObject, "VERSION", version))}); err != nil {
 			return err
 		}
 	}
@@ -116,7 +117,7 @@ func (k *writeKiller) prepare() error {
 			kcp.Patch(k.ctx, &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: k.land.Namespace(), Name: name}},
 				labels),
 			k.poll(func(ctx context.Context) (bool, string) {
-				err := k.land.Edit(ctx, name, func(s *v1beta2.KymaSpec) {
+				err := k.land.PatchDesiredKymaSpec(ctx, name, func(s *v1beta2.KymaSpec) {
 					s.Modules = []v1beta2.Module{{Name: staged}}
 				})
 				return err == nil, fmt.Sprint(err)
@@ -143,7 +144,7 @@ func (k *writeKiller) prepare() error {
 		return err
 	}
 	k.land.ManagerArgs = append(slices.Clone(alive), "--kubeconfig="+k.land.KubeconfigPath("gate"))
-	return k.land.StartManager(k.ctx)
+	return k.land.StartManagerWithoutWait(k.ctx)
 }
 
 // observe forwards a write, and kills the manager if it is time for that. observe reports whether the manager gets the

@@ -166,7 +166,7 @@ func bringUpWith(t testing.TB, o landscape.Options) *scenario {
 // prepare publishes the module and registers the runtime.
 func (k *killing) prepare() error {
 	for _, version := range []string{"1.0.0", "2.0.0"} {
-		if err := k.land.Publish(k.ctx, landscape.Module{
+		if err := k.land.PushAndCreateModuleTemplate(k.ctx, landscape.Module{
 			Name: "fragile", Version: version, Component: "kyma-project.io/module/fragile",
 			Manifest: []byte(strings.ReplaceAll(fragile, "VERSION", version)), DefaultCR: []byte(fragileCR),
 		}); err != nil {
@@ -185,7 +185,7 @@ func (k *killing) prepare() error {
 // these chapters, because the Kyma controller is not running at that time.
 func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) {
 	want := func(modules ...v1beta2.Module) error {
-		return k.land.Edit(k.ctx, "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = modules })
+		return k.land.PatchDesiredKymaSpec(k.ctx, "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = modules })
 	}
 	create = chapter{name: "a Kyma with a module is created", controller: "kyma",
 		steps: append(slices.Clone(kymaInstall), "install:2"), end: "installed", reached: k.isAt("1/1", "1.0.0"),
@@ -298,7 +298,7 @@ func (k *killing) playKilled(c chapter, step string) error {
 		return err
 	}
 	k.land.ManagerArgs = append(slices.Clone(alive), "--exit-after-step="+step)
-	if err := k.land.StartManager(k.ctx); err != nil {
+	if err := k.land.StartManagerWithoutWait(k.ctx); err != nil {
 		return err
 	}
 	select {
@@ -313,7 +313,7 @@ func (k *killing) playKilled(c chapter, step string) error {
 		return err
 	}
 	k.land.ManagerArgs = alive
-	if err := k.land.StartManager(k.ctx); err != nil {
+	if err := k.land.StartManagerWithoutWait(k.ctx); err != nil {
 		return err
 	}
 	return k.await(c)

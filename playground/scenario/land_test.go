@@ -190,7 +190,7 @@ func (s *scenario) manager(c *call) error {
 		if len(c.args) > 1 {
 			s.land.ManagerArgs = c.args[1:]
 		}
-		return s.land.StartManager(s.ctx)
+		return s.land.StartManagerWithoutWait(s.ctx)
 	}
 	return fmt.Errorf("usage: manager kill|stop|former|start [FLAG…]")
 }
@@ -207,7 +207,7 @@ func (s *scenario) secondControlPlane(c *call) error {
 	switch args := c.args[1:]; {
 	case c.args[0] == "up":
 		var err error
-		if s.second, err = s.land.StartControlPlane(s.ctx, "second", args...); err != nil {
+		if s.second, err = s.land.StartExtraControlPlane(s.ctx, "second", args...); err != nil {
 			return err
 		}
 		return publishSample(s.ctx, s.second, c)
@@ -272,7 +272,7 @@ func (s *scenario) publish(c *call) error {
 func publishSample(ctx context.Context, land *landscape.Landscape, c *call) error {
 	versions := sample.Versions()
 	for _, v := range versions {
-		err := land.Publish(ctx, landscape.Module{
+		err := land.PushAndCreateModuleTemplate(ctx, landscape.Module{
 			Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true,
 			Manifest: v.Manifest, DefaultCR: v.DefaultCR,
 			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
@@ -428,7 +428,7 @@ func (s *scenario) enable(c *call) error {
 			return fmt.Errorf("%q is none of channel=, version=, policy=", arg)
 		}
 	}
-	return s.land.Edit(s.ctx, c.args[0], func(spec *v1beta2.KymaSpec) {
+	return s.land.PatchDesiredKymaSpec(s.ctx, c.args[0], func(spec *v1beta2.KymaSpec) {
 		spec.Modules = append(without(spec.Modules, m.Name), m)
 	})
 }
@@ -437,7 +437,7 @@ func (s *scenario) disable(c *call) error {
 	if err := c.want(2, 2, "disable RUNTIME MODULE"); err != nil {
 		return err
 	}
-	return s.land.Edit(s.ctx, c.args[0],
+	return s.land.PatchDesiredKymaSpec(s.ctx, c.args[0],
 		func(spec *v1beta2.KymaSpec) { spec.Modules = without(spec.Modules, c.args[1]) })
 }
 
@@ -450,7 +450,7 @@ func (s *scenario) request(c *call) error {
 	if err != nil {
 		return err
 	}
-	return s.land.Edit(s.ctx, c.args[0], func(spec *v1beta2.KymaSpec) {
+	return s.land.PatchDesiredKymaSpec(s.ctx, c.args[0], func(spec *v1beta2.KymaSpec) {
 		spec.Modules = nil
 		for i := range n {
 			spec.Modules = append(spec.Modules, v1beta2.Module{Name: fmt.Sprintf("%s-%d", c.args[1], i+1)})

@@ -69,7 +69,7 @@ func TestNothingLeaks(t *testing.T) {
 func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 	m := landscape.Module{Name: "small", Version: "1.0.0", Component: "kyma-project.io/module/small",
 		Manifest: []byte(small)}
-	if err := s.land.Publish(ctx, m); err != nil {
+	if err := s.land.PushAndCreateModuleTemplate(ctx, m); err != nil {
 		return err
 	}
 	if err := s.land.SetChannels(ctx, m.Name, m.Component,
@@ -87,7 +87,7 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 		if err := s.rotate(ctx, i); err != nil {
 			return err
 		}
-		if err := s.land.Edit(ctx, "runtime-a", func(
+		if err := s.land.PatchDesiredKymaSpec(ctx, "runtime-a", func(
 			k *v1beta2.KymaSpec) {
 			k.Modules = []v1beta2.Module{{Name: m.Name}}
 		}); err != nil {
@@ -96,7 +96,8 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 		if err := s.seeReady("1/1"); err != nil {
 			return fmt.Errorf("enabling, cycle %d: %w", i+1, err)
 		}
-		if err := s.land.Edit(ctx, "runtime-a", func(k *v1beta2.KymaSpec) { k.Modules = nil }); err != nil {
+		if err := s.land.PatchDesiredKymaSpec(ctx, "runtime-a",
+			func(k *v1beta2.KymaSpec) { k.Modules = nil }); err != nil {
 			return err
 		}
 		if err := s.seeReady("0/0"); err != nil {

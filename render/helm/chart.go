@@ -239,9 +239,9 @@ func runTemplates(ctx context.Context, files []input.File, settings Settings, d 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	prepareTemplates(chart)
+	dropNotesAndMakeInterruptible(chart)
 	f := &functions{ctx: ctx, draw: d}
-	texts, err := input.Guard(ctx, operationChart, func() (map[string]string, error) {
+	texts, err := input.RunRecoveringPanic(ctx, operationChart, func() (map[string]string, error) {
 		return engine.Engine{CustomTemplateFuncs: f.templateFunctions()}.RenderWithContext(ctx, chart, values)
 	})
 	if err != nil {
@@ -430,15 +430,16 @@ func (l *refusingLoader) Load(url string) (any, error) {
 // notesFile is the name of the template whose output Helm shows to its user.
 const notesFile = "NOTES.txt"
 
-// prepareTemplates removes NOTES.txt, and changes all other templates so that their execution can be cancelled.
-func prepareTemplates(chart *helmchart.Chart) {
+// dropNotesAndMakeInterruptible removes NOTES.txt, and changes all other templates so that their execution can be
+// cancelled.
+func dropNotesAndMakeInterruptible(chart *helmchart.Chart) {
 	chart.Templates = slices.DeleteFunc(chart.Templates,
 		func(f *common.File) bool { return path.Base(f.Name) == notesFile })
 	for _, f := range chart.Templates {
 		f.Data = []byte(interruptible(string(f.Data)))
 	}
 	for _, subchart := range chart.Dependencies() {
-		prepareTemplates(subchart)
+		dropNotesAndMakeInterruptible(subchart)
 	}
 }
 

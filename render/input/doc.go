@@ -7,8 +7,9 @@
 // Untar and Decompress unpack in memory. All files of one artefact share one Budget, which is created from Limits.
 // Parse decodes a stream of YAML documents into object trees, and limits the number and the nesting depth of their
 // values. Numbers keep their type and every digit, duplicate keys are refused, aliases are limited, and a List is
-// replaced by its items. Decode and DecodeAll decode documents that are not objects. Guard runs a library on external
-// input, and converts a panic of the library to an Error. Digests are computed with Hash and EncodingVersion.
+// replaced by its items. Decode and DecodeAll decode documents that are not objects. RunRecoveringPanic runs a library
+// on external input, and converts a panic of the library to an Error. Digests are computed with Hash and
+// EncodingVersion.
 //
 // # What it does not do
 //

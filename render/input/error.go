@@ -99,7 +99,7 @@ func (e *Error) Error() string {
 	if place != "" {
 		place += ": "
 	}
-	return text.ClipWords(cmp.Or(e.Operation, "reading the artefact")+": "+place+problem, messageLimit)
+	return text.ClipCollapsingSpaces(cmp.Or(e.Operation, "reading the artefact")+": "+place+problem, messageLimit)
 }
 
 // messageLimit is the maximum length of the text of an error, in bytes. The length of the text is limited, because the

@@ -5,16 +5,17 @@ import (
 	"fmt"
 )
 
-// Guard protects the process from libraries that panic on unusual input. Guard calls the function work, which passes
-// external input to a library. If work panics, Guard returns an error with the reason RefusedFeature. If ctx has ended
-// when work returns, Guard returns an error with the reason RenderTimeout.
-func Guard[T any](ctx context.Context, doing string, work func() (T, error)) (result T, err error) {
+// RunRecoveringPanic protects the process from libraries that panic on unusual input. RunRecoveringPanic calls the
+// function work, which passes external input to a library. If work panics, RunRecoveringPanic returns an error with the
+// reason RefusedFeature. If ctx has ended when work returns, RunRecoveringPanic returns an error with the reason
+// RenderTimeout.
+func RunRecoveringPanic[T any](ctx context.Context, operation string, work func() (T, error)) (result T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &Error{Operation: doing, Code: RefusedFeature,
+			err = &Error{Operation: operation, Code: RefusedFeature,
 				Problem: fmt.Sprintf("it makes the renderer panic: %v", p)}
 		} else if ctx.Err() != nil {
-			err = &Error{Operation: doing, Code: RenderTimeout,
+			err = &Error{Operation: operation, Code: RenderTimeout,
 				Problem: "it did not complete in time: simplify it or allow more time", Cause: context.Cause(ctx)}
 		}
 	}()

@@ -383,7 +383,7 @@ func (r *jsonReader) value(depth int) (any, error) {
 	if err := r.quota.takeValue(); err != nil {
 		return nil, err
 	}
-	switch token := r.token().(type) {
+	switch token := r.nextTokenIgnoringError().(type) {
 	case json.Number:
 		v, ok := jsonNumber(token.String())
 		if !ok {
@@ -400,9 +400,9 @@ func (r *jsonReader) value(depth int) (any, error) {
 	}
 }
 
-// token returns the next token of the JSON document. The method token ignores the error of the decoder, because
-// parseJSON has checked that the document is valid.
-func (r *jsonReader) token() json.Token {
+// nextTokenIgnoringError returns the next token of the JSON document. nextTokenIgnoringError ignores the error of the
+// decoder, because parseJSON has checked that the document is valid.
+func (r *jsonReader) nextTokenIgnoringError() json.Token {
 	token, _ := r.tokens.Token()
 	return token
 }
@@ -416,14 +416,14 @@ func (r *jsonReader) list(depth int) (any, error) {
 		}
 		list = append(list, v)
 	}
-	r.token() // skips the closing bracket
+	r.nextTokenIgnoringError() // skips the closing bracket
 	return list, nil
 }
 
 func (r *jsonReader) object(depth int) (any, error) {
 	out := map[string]any{}
 	for r.tokens.More() {
-		key, _ := r.token().(string)
+		key, _ := r.nextTokenIgnoringError().(string)
 		if _, ok := out[key]; ok {
 			return out, r.invalid("key %q is repeated: remove one", key)
 		}
@@ -435,7 +435,7 @@ func (r *jsonReader) object(depth int) (any, error) {
 			return out, err
 		}
 	}
-	r.token() // skips the closing brace
+	r.nextTokenIgnoringError() // skips the closing brace
 	return out, nil
 }
 

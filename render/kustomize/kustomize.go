@@ -54,7 +54,7 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 	if err := guard.checkFolder(root, 0); err != nil {
 		return nil, err
 	}
-	return input.Guard(ctx, operationKustomize, func() ([]*unstructured.Unstructured, error) {
+	return input.RunRecoveringPanic(ctx, operationKustomize, func() ([]*unstructured.Unstructured, error) {
 		resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, path.Join("/", root))
 		if err != nil {
 			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization,
@@ -76,13 +76,13 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 	})
 }
 
-// Referred returns the paths of the directories and files to which a kustomization refers. A path that leads out of the
-// root begins with "..". For a file that is not a kustomization, Referred returns nil.
-func Referred(file input.File) []string {
-	if !slices.Contains(fileNames, path.Base(file.Path)) {
+// ReferencedPaths returns the paths of the directories and files to which a kustomization refers. A path that leads out
+// of the root begins with "..". For a file that is not a kustomization, ReferencedPaths returns nil.
+func ReferencedPaths(kustomization input.File) []string {
+	if !slices.Contains(fileNames, path.Base(kustomization.Path)) {
 		return nil
 	}
-	tree, err := input.Decode(file.Data)
+	tree, err := input.Decode(kustomization.Data)
 	fields, ok := tree.(map[string]any)
 	if err != nil || !ok {
 		return nil // Build reports it
@@ -93,7 +93,7 @@ func Referred(file input.File) []string {
 		case "resources", "bases", "components":
 			for _, ref := range stringsOf(value) {
 				if !path.IsAbs(ref) {
-					targets = append(targets, path.Join(path.Dir(file.Path), ref))
+					targets = append(targets, path.Join(path.Dir(kustomization.Path), ref))
 				}
 			}
 		}
@@ -140,7 +140,7 @@ func (g *referenceChecker) checkFolder(dir string, depth int) error {
 				return err
 			}
 		}
-		if err := g.checkPaths(file, tree); err != nil {
+		if err := g.refuseRemoteURLsInFileFields(file, tree); err != nil {
 			return err
 		}
 	}
@@ -164,7 +164,7 @@ func (g *referenceChecker) checkFields(file string, fields map[string]any, depth
 		case "generators", "transformers", "validators":
 			for _, ref := range stringsOf(value) {
 				if strings.Contains(ref, "\n") {
-					if err := g.checkPlugins(file, []byte(ref)); err != nil {
+					if err := g.checkPluginsAreBuiltin(file, []byte(ref)); err != nil {
 						return err
 					}
 				} else if err := g.checkReference(file, ref, depth, true); err != nil {
@@ -173,7 +173,7 @@ func (g *referenceChecker) checkFields(file string, fields map[string]any, depth
 			}
 		case "crds", "configurations", "patchesstrategicmerge":
 			for _, ref := range stringsOf(value) {
-				if err := g.checkLocal(file, ref); err != nil && !strings.Contains(ref, "\n") {
+				if err := g.refuseRemoteReference(file, ref); err != nil && !strings.Contains(ref, "\n") {
 					return err
 				}
 			}
@@ -184,14 +184,14 @@ func (g *referenceChecker) checkFields(file string, fields map[string]any, depth
 
 // checkReference checks one reference of a kustomization to a file or directory.
 func (g *referenceChecker) checkReference(from, ref string, depth int, plugins bool) error {
-	if err := g.checkLocal(from, ref); err != nil {
+	if err := g.refuseRemoteReference(from, ref); err != nil {
 		return err
 	}
 	target := path.Join(path.Dir(from), ref)
 	data, isFile := g.files[target]
 	switch {
 	case isFile && plugins:
-		return g.checkPlugins(target, data)
+		return g.checkPluginsAreBuiltin(target, data)
 	case isFile:
 		return nil
 	case g.folders[target] && plugins: // patches in this directory could change the plugins
@@ -208,8 +208,8 @@ func (g *referenceChecker) checkReference(from, ref string, depth int, plugins b
 		Problem: fmt.Sprintf("it refers to %q, which is not in the artefact: add it or correct the path", ref)}
 }
 
-// checkLocal refuses a reference that Kustomize would interpret as a remote file or repository.
-func (g *referenceChecker) checkLocal(from, ref string) error {
+// refuseRemoteReference refuses a reference that Kustomize would interpret as a remote file or repository.
+func (g *referenceChecker) refuseRemoteReference(from, ref string) error {
 	lower := strings.ToLower(ref)
 	if strings.ContainsAny(ref, ":@?") || strings.HasPrefix(lower, "github.com") || strings.Contains(lower, ".git/") ||
 		strings.HasSuffix(lower, ".git") {
@@ -219,9 +219,9 @@ func (g *referenceChecker) checkLocal(from, ref string) error {
 	return nil
 }
 
-// checkPlugins refuses generators, transformers and validators that are programs. Plugins that are built into Kustomize
-// are allowed.
-func (g *referenceChecker) checkPlugins(file string, data []byte) error {
+// checkPluginsAreBuiltin refuses generators, transformers and validators that are programs. Plugins that are built into
+// Kustomize are allowed.
+func (g *referenceChecker) checkPluginsAreBuiltin(file string, data []byte) error {
 	documents, err := input.DecodeAll(data)
 	if err != nil {
 		return g.withFile(file, err)
@@ -235,19 +235,19 @@ func (g *referenceChecker) checkPlugins(file string, data []byte) error {
 					"the plugin of apiVersion %q and kind %q is refused, because it is a program or container: only "+
 						"what Kustomize has built in can be used", version, kind)}
 		}
-		if err := g.checkPaths(file, plugin); err != nil {
+		if err := g.refuseRemoteURLsInFileFields(file, plugin); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkPaths refuses remote files in all fields from which Kustomize loads files, at any depth.
-func (g *referenceChecker) checkPaths(file string, tree any) error {
+// refuseRemoteURLsInFileFields refuses remote files in all fields from which Kustomize loads files, at any depth.
+func (g *referenceChecker) refuseRemoteURLsInFileFields(file string, tree any) error {
 	switch tree := tree.(type) {
 	case []any:
 		for _, item := range tree {
-			if err := g.checkPaths(file, item); err != nil {
+			if err := g.refuseRemoteURLsInFileFields(file, item); err != nil {
 				return err
 			}
 		}
@@ -262,11 +262,11 @@ func (g *referenceChecker) checkPaths(file string, tree any) error {
 					}
 					if lower := strings.ToLower(after); strings.HasPrefix(lower, "http:") ||
 						strings.HasPrefix(lower, "https:") {
-						return g.checkLocal(file, after)
+						return g.refuseRemoteReference(file, after)
 					}
 				}
 			}
-			if err := g.checkPaths(file, value); err != nil {
+			if err := g.refuseRemoteURLsInFileFields(file, value); err != nil {
 				return err
 			}
 		}

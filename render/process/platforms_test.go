@@ -42,7 +42,7 @@ func TestPlatforms(t *testing.T) {
 				}
 			}}
 			_, _ = check.Check("process", positions, files, nil) // Error has received the errors
-			for _, name := range []string{"limitProcess", "wasKilled"} {
+			for _, name := range []string{"sandboxProcess", "wasKilled"} {
 				if !defines(files, name) {
 					t.Errorf("%v do not define %s", found.GoFiles, name)
 				}

@@ -4,8 +4,8 @@ package process
 
 import "os"
 
-// limitProcess sets no limits, because other systems than Linux do not enforce them.
-func limitProcess(_, _ uint64) error { return nil }
+// sandboxProcess sets no limits, because other systems than Linux do not enforce them.
+func sandboxProcess(_, _ uint64) error { return nil }
 
 // wasKilled returns false, because it is not determined on systems other than Linux whether the system has killed a
 // process.

@@ -163,8 +163,8 @@ func New(bootID string, limit int, m Metrics) *Queue {
 // BootID returns the boot ID that all events of this process contain.
 func (q *Queue) BootID() string { return q.bootID }
 
-// Limit returns the maximum number of pending events.
-func (q *Queue) Limit() int { return q.limit }
+// MaxPendingEvents returns the maximum number of pending events.
+func (q *Queue) MaxPendingEvents() int { return q.limit }
 
 func keyOf(e protocol.Event) key {
 	return key{kind: e.WatchedGVK, resource: e.Resource, namespace: e.Watched.Namespace, name: e.Watched.Name}
@@ -231,7 +231,7 @@ func (q *Queue) addLocked(l *lane, c Change) {
 	if d, lately := l.delivered[k]; lately && d.at.Add(minEventInterval).After(at) {
 		at = d.at.Add(minEventInterval)
 	}
-	q.pushLocked(l, &entry{key: k, event: c.Event, at: at, repeat: c.RepeatAfter})
+	q.pushToWaitingHeapLocked(l, &entry{key: k, event: c.Event, at: at, repeat: c.RepeatAfter})
 	if !c.redelivery {
 		q.metrics.Events.Inc()
 	}
@@ -248,7 +248,7 @@ func withoutMetadata(e protocol.Event) protocol.Event {
 	return e
 }
 
-func (q *Queue) pushLocked(l *lane, e *entry) {
+func (q *Queue) pushToWaitingHeapLocked(l *lane, e *entry) {
 	q.order++
 	e.order = q.order
 	l.entries[e.key] = e
@@ -316,7 +316,7 @@ func (q *Queue) makeRoomLocked(l *lane, k key) (hasRoom bool) {
 		in.sequence++
 		e := wholeResourceEvent(most)
 		e.BootID, e.Sequence = q.bootID, in.sequence
-		q.pushLocked(in, &entry{key: most, event: e, at: time.Now()})
+		q.pushToWaitingHeapLocked(in, &entry{key: most, event: e, at: time.Now()})
 	}
 	return true
 }
@@ -382,7 +382,7 @@ func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 	defer q.mu.Unlock()
 	now := time.Now()
 	for _, l := range q.lanes {
-		for len(l.waiting) > 0 && l.sending < q.requestLimitLocked(l) {
+		for len(l.waiting) > 0 && l.sending < q.maxConcurrentRequestsLocked(l) {
 			e := l.waiting[0]
 			if at := laterTime(e.at, l.paused); at.After(now) {
 				if due.IsZero() || at.Before(due) {
@@ -400,10 +400,10 @@ func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup,
 	return due, q.pending
 }
 
-// requestLimitLocked returns the maximum number of concurrent requests of a lane. A lane may use half of the concurrent
-// requests that the other lanes leave free. The other half stays free for a lane that gets an event later. After a
-// failure, a lane may send only one request at a time.
-func (q *Queue) requestLimitLocked(l *lane) int {
+// maxConcurrentRequestsLocked returns the maximum number of concurrent requests of a lane. A lane may use half of the
+// concurrent requests that the other lanes leave free. The other half stays free for a lane that gets an event later.
+// After a failure, a lane may send only one request at a time.
+func (q *Queue) maxConcurrentRequestsLocked(l *lane) int {
 	left := maxRequests - q.sending + l.sending
 	if l.failures > 0 {
 		return min(1, left)

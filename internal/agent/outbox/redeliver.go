@@ -98,6 +98,6 @@ func (q *Queue) redeliverLocked(l *lane) {
 			Watched: protocol.Name{Namespace: k.namespace, Name: k.name}, WatchedGVK: k.kind, Resource: k.resource,
 			WatchStarted: k.name == "", Deleted: d.deleted, BootID: q.bootID, Sequence: d.sequence,
 		}
-		q.pushLocked(l, &entry{key: k, event: e, at: now})
+		q.pushToWaitingHeapLocked(l, &entry{key: k, event: e, at: now})
 	}
 }

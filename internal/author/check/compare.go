@@ -15,8 +15,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// CRDs returns the CRDs in a list of objects. The key of the returned map is the group and the kind of the CRD.
-func CRDs(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.CustomResourceDefinition {
+// CRDsByGroupKind returns the CRDs in a list of objects. The key of the returned map is the group and the
+// kind of the CRD.
+func CRDsByGroupKind(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.CustomResourceDefinition {
 	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
 	for _, o := range objects {
 		if gvk := o.GroupVersionKind(); gvk.Kind != "CustomResourceDefinition" ||
@@ -31,8 +32,8 @@ func CRDs(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.Cust
 	return all
 }
 
-// BreakingCRDChanges returns the changes of CRDs after which existing custom resources would not work any more.
-// BreakingCRDChanges does not report a removed CRD, because CompareObjects reports removed objects.
+// BreakingCRDChanges returns the changes of CRDs after which existing custom resources would not work any
+// more. BreakingCRDChanges does not report a removed CRD, because CompareObjects reports removed objects.
 func BreakingCRDChanges(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	for _, key := range slices.Sorted(maps.Keys(before)) {
@@ -43,8 +44,8 @@ func BreakingCRDChanges(before, after map[string]*apiextensionsv1.CustomResource
 	return findings
 }
 
-// RefusedCRDChanges returns the changes of CRDs that every API server refuses: another scope, or the removal of the
-// version in which custom resources are stored.
+// RefusedCRDChanges returns the changes of CRDs that every API server refuses: another scope, or the removal
+// of the version in which custom resources are stored.
 func RefusedCRDChanges(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	for _, key := range slices.Sorted(maps.Keys(before)) {

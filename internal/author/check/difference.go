@@ -59,13 +59,13 @@ func CompareObjects(from, to string, before, after []*unstructured.Unstructured)
 	for _, o := range after {
 		now[ID(o)] = o
 	}
-	findings := BreakingCRDChanges(CRDs(before), CRDs(after))
+	findings := BreakingCRDChanges(CRDsByGroupKind(before), CRDsByGroupKind(after))
 	for _, old := range before {
 		if o := now[ID(old)]; o != nil {
 			findings = append(findings, CompareImmutable(old, o)...)
 			continue
 		}
-		findings = append(findings, findingForPruned(old))
+		findings = append(findings, findingForRemovedObject(old))
 	}
 	if _, left := LostRights(before, after); len(left) > 0 {
 		findings = append(findings, content.NewFinding(content.Warning, from+" to "+to, fmt.Sprintf(
@@ -76,8 +76,8 @@ func CompareObjects(from, to string, before, after []*unstructured.Unstructured)
 	return append(findings, AddedRights(before, after)...)
 }
 
-// findingForPruned returns the finding about an object that is missing in the new version.
-func findingForPruned(o *unstructured.Unstructured) content.Finding {
+// findingForRemovedObject returns the finding about an object that is missing in the new version.
+func findingForRemovedObject(o *unstructured.Unstructured) content.Finding {
 	where := content.KindAndNameOf(o)
 	switch {
 	case o.GetAnnotations()[apply.AnnotationPrune] == "keep":

@@ -1,7 +1,8 @@
 // Package check checks the objects of a module without a cluster.
 //
 //	findings := check.Objects(module.Objects, knownNamespaces)
-//	findings = append(findings, check.BreakingCRDChanges(check.CRDs(before), check.CRDs(after))...)
+//	crdsBefore, crdsAfter := check.CRDsByGroupKind(before), check.CRDsByGroupKind(after)
+//	findings = append(findings, check.BreakingCRDChanges(crdsBefore, crdsAfter)...)
 //
 // # How it works
 //

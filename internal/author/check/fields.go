@@ -89,7 +89,7 @@ func (c *fieldComparison) compare(path string, value any, t reflect.Type) {
 		wanted, fits = "an integer", isNumber(value) && (!isFloat || f == math.Trunc(f))
 	}
 	if !fits {
-		c.add(path, "is %s, and must be %s", shortText(value), wanted)
+		c.add(path, "is %s, and must be %s", typeAndValueText(value), wanted)
 	}
 }
 
@@ -137,8 +137,8 @@ func isNumber(value any) bool {
 	return false
 }
 
-// shortText returns a short form of a value for a message.
-func shortText(value any) string {
+// typeAndValueText returns a short form of a value for a message.
+func typeAndValueText(value any) string {
 	switch value := value.(type) {
 	case map[string]any:
 		return "a map"

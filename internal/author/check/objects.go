@@ -46,7 +46,7 @@ var types = func() *runtime.Scheme {
 //	6  a workload whose selector does not match its pods    error
 //	7  a namespace that nobody creates                      error
 func Objects(objects []*unstructured.Unstructured, existingNamespaces ...string) []content.Finding {
-	crds := CRDs(objects)
+	crds := CRDsByGroupKind(objects)
 	var findings []content.Finding
 	for _, o := range objects {
 		add := func(level content.Level, format string, args ...any) {

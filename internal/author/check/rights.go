@@ -59,9 +59,9 @@ func (r role) grants() []grant {
 	return all
 }
 
-// Rights returns findings that list the permissions of each role of a module. For permissions that are close to full
-// access, Rights returns a warning.
-func Rights(objects []*unstructured.Unstructured) []content.Finding {
+// RequestedAndDangerousRights returns findings that list the permissions of each role of a module. For permissions that
+// are close to full access, RequestedAndDangerousRights returns a warning.
+func RequestedAndDangerousRights(objects []*unstructured.Unstructured) []content.Finding {
 	var findings []content.Finding
 	for _, r := range rolesOf(objects) {
 		var all, hot []string

@@ -76,7 +76,7 @@ func OpenArchive(path string) (*Archive, error) {
 	}
 	read := a.loadFile
 	if info.IsDir() {
-		read = a.loadFolder
+		read = a.loadCTFFolder
 	}
 	text, err := read()
 	if err == nil && text == nil {
@@ -99,8 +99,8 @@ func OpenArchive(path string) (*Archive, error) {
 	return a, nil
 }
 
-// loadFolder returns the index of an archive that is a folder.
-func (a *Archive) loadFolder() ([]byte, error) {
+// loadCTFFolder returns the index of an archive that is a folder.
+func (a *Archive) loadCTFFolder() ([]byte, error) {
 	root, err := os.OpenRoot(a.path)
 	if err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (a *Archive) checkComplete() error {
 			return fmt.Errorf("it is not complete: the manifest %s of %s:%s is missing: copy it again",
 				e.Digest, e.Repository, e.Tag)
 		}
-		named, err := a.requiredBy(e)
+		named, err := a.blobDigestsRequiredBy(e)
 		if err != nil {
 			return err
 		}
@@ -214,12 +214,12 @@ func (a *Archive) checkComplete() error {
 	return nil
 }
 
-// requiredBy returns the digests of the content that an entry of the index needs in addition to its manifest, so that
-// the archive is complete. An image needs its config and its layers. An image index needs the manifests of its images;
-// each of these manifests has its own entry in the index of the archive. An index that lists referrers needs no other
-// content: the archive is complete without the manifests that it lists. An archive may be without a layer that has
-// external URLs, because clients download this layer from the URLs.
-func (a *Archive) requiredBy(e entry) ([]string, error) {
+// blobDigestsRequiredBy returns the digests of the content that an entry of the index needs in addition to its
+// manifest, so that the archive is complete. An image needs its config and its layers. An image index needs the
+// manifests of its images; each of these manifests has its own entry in the index of the archive. An index that lists
+// referrers needs no other content: the archive is complete without the manifests that it lists. An archive may be
+// without a layer that has external URLs, because clients download this layer from the URLs.
+func (a *Archive) blobDigestsRequiredBy(e entry) ([]string, error) {
 	data, err := a.blobs[e.Digest].bytes()
 	if err != nil {
 		return nil, err
@@ -264,7 +264,7 @@ func (a *Archive) Components() ([]*ocm.Artifact, error) {
 		if !art.IsComponent() {
 			continue
 		}
-		named, err := a.requiredBy(e)
+		named, err := a.blobDigestsRequiredBy(e)
 		if err != nil {
 			return nil, err
 		}
@@ -338,7 +338,7 @@ func (a *Archive) Save() error {
 	if hasArchiveExtension(a.path) {
 		err = a.saveFile(text)
 	} else {
-		err = a.saveFolder(text)
+		err = a.saveCTFFolder(text)
 	}
 	if err != nil {
 		return fmt.Errorf("writing archive %s: %w", a.path, err)
@@ -351,7 +351,7 @@ func (a *Archive) removeUnused() error {
 	needed := map[string]blob{}
 	for _, e := range a.entries {
 		needed[e.Digest] = a.blobs[e.Digest]
-		named, err := a.requiredBy(e)
+		named, err := a.blobDigestsRequiredBy(e)
 		if err != nil {
 			return err
 		}
@@ -370,7 +370,7 @@ func hasArchiveExtension(path string) bool {
 	return strings.HasSuffix(path, ".tgz") || strings.HasSuffix(path, ".tar.gz") || strings.HasSuffix(path, ".tar")
 }
 
-func (a *Archive) saveFolder(indexJSON []byte) error {
+func (a *Archive) saveCTFFolder(indexJSON []byte) error {
 	folder := filepath.Join(a.path, blobFolder)
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // the archive may be readable for everybody
 		return err
@@ -425,18 +425,18 @@ func (a *Archive) saveFile(indexJSON []byte) error {
 	}
 	return replaceFile(a.path, func(out io.Writer) error {
 		if strings.HasSuffix(a.path, ".tar") {
-			return a.writeTar(out, indexJSON)
+			return a.writeCTFTar(out, indexJSON)
 		}
 		zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // layers of images are already compressed
 		if err != nil {
 			return err
 		}
-		return errors.Join(a.writeTar(zip, indexJSON), zip.Close())
+		return errors.Join(a.writeCTFTar(zip, indexJSON), zip.Close())
 	})
 }
 
-// writeTar writes the archive in the format tar.
-func (a *Archive) writeTar(out io.Writer, indexJSON []byte) error {
+// writeCTFTar writes the archive in the format tar.
+func (a *Archive) writeCTFTar(out io.Writer, indexJSON []byte) error {
 	w := tar.NewWriter(out)
 	put := func(name string, b blob) error {
 		h := &tar.Header{Name: name, Mode: 0o644, Size: b.size, Typeflag: tar.TypeReg,

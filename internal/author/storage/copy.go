@@ -108,7 +108,7 @@ func (p *Place) adaptToTarget(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) 
 	if p.archive != nil {
 		return a, nil
 	}
-	made, err := p.registry.WithRepositoryContext(a)
+	made, err := p.registry.WithRepositoryContextIfMissing(a)
 	switch {
 	case err != nil:
 		return nil, err

@@ -116,7 +116,7 @@ func (a *Archive) storeManifest(request *http.Request, repository, reference str
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.addBlob(e.Digest, data)
-	named, err := a.requiredBy(e)
+	named, err := a.blobDigestsRequiredBy(e)
 	if err != nil {
 		return nil, err
 	}

@@ -100,7 +100,7 @@ func Preview(ctx context.Context, config *rest.Config, i *content.Installation, 
 		}
 	}
 	if w.Installed != nil {
-		p.addRemoved(apply.Removed(inventoryOf(w.Installed), p.refs))
+		p.addDeletionsUnlessKept(apply.Removed(inventoryOf(w.Installed), p.refs))
 	}
 	return p.changes, p.same, nil
 }
@@ -117,7 +117,7 @@ func PreviewSet(ctx context.Context, config *rest.Config, set apply.Set, old []a
 	if err != nil {
 		return nil, 0, err
 	}
-	p.addRemoved(apply.Removed(old, p.refs))
+	p.addDeletionsUnlessKept(apply.Removed(old, p.refs))
 	return p.changes, p.same, nil
 }
 
@@ -147,7 +147,7 @@ func (p *preview) add(c *Change) {
 	}
 }
 
-func (p *preview) addRemoved(refs []apply.Ref) {
+func (p *preview) addDeletionsUnlessKept(refs []apply.Ref) {
 	for _, r := range refs {
 		if !r.Keep {
 			p.changes = append(p.changes, Change{Action: ChangeDelete, Object: r.String()})
@@ -266,7 +266,7 @@ func (p *preview) installOptions(ctx context.Context, i *content.Installation, w
 			Namespace: m.Namespace, Name: m.Name}
 	}
 	if w.Installed != nil && w.Installed.Spec.Manager != nil {
-		secret, err := p.pullSecret(ctx, w.Installed.Spec.Manager)
+		secret, err := p.pullSecretNameFromEnvOf(ctx, w.Installed.Spec.Manager)
 		if err != nil {
 			return o, render.Overlay{}, err
 		}
@@ -278,14 +278,14 @@ func (p *preview) installOptions(ctx context.Context, i *content.Installation, w
 	}, nil
 }
 
-// pullSecret returns the name of the pull secret that the operator of the module uses. pullSecret reads this name from
-// an environment variable of the workload w. If the workload w does not exist, or has no such environment variable,
-// pullSecret returns "".
-func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, error) {
+// pullSecretNameFromEnvOf returns the name of the pull secret that the operator of the module uses.
+// pullSecretNameFromEnvOf reads this name from an environment variable of the workload. If the workload does not exist,
+// or has no such environment variable, pullSecretNameFromEnvOf returns "".
+func (p *preview) pullSecretNameFromEnvOf(ctx context.Context, workload *v1beta2.Manager) (string, error) {
 	o := &unstructured.Unstructured{}
-	o.SetAPIVersion(strings.TrimPrefix(w.Group+"/"+w.Version, "/"))
-	o.SetKind(w.Kind)
-	err := p.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: w.Name}, o)
+	o.SetAPIVersion(strings.TrimPrefix(workload.Group+"/"+workload.Version, "/"))
+	o.SetKind(workload.Kind)
+	err := p.Get(ctx, client.ObjectKey{Namespace: workload.Namespace, Name: workload.Name}, o)
 	if client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("reading the manager of the module: %w", err)
 	}
@@ -362,7 +362,7 @@ func changedFields(before, after *unstructured.Unstructured, ignored []string) [
 		}
 		c := FieldChange{path, jsonText(was, path), jsonText(is, path)}
 		if secret && strings.HasPrefix(path, "data") {
-			c.Before, c.After = hideValue(c.Before), hideValue(c.After)
+			c.Before, c.After = placeholderUnlessEmpty(c.Before), placeholderUnlessEmpty(c.After)
 		}
 		changes = append(changes, c)
 	}
@@ -379,8 +379,8 @@ func mergedKeys(a, b map[string]any) map[string]any {
 	return all
 }
 
-func jsonText(of map[string]any, path string) string {
-	v, ok := of[path]
+func jsonText(flattened map[string]any, path string) string {
+	v, ok := flattened[path]
 	if !ok {
 		return ""
 	}
@@ -391,7 +391,7 @@ func jsonText(of map[string]any, path string) string {
 	return string(data)
 }
 
-func hideValue(value string) string {
+func placeholderUnlessEmpty(value string) string {
 	if value == "" {
 		return ""
 	}

@@ -65,7 +65,7 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	if t.cluster, err = apply.New(t.Config, nil, apply.ClusterOptions{}); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	if err := t.prepare(ctx); err != nil {
+	if err := t.createNamespaceAndCheckNoCRDs(ctx); err != nil {
 		return nil, err
 	}
 	before, err := t.listObjectsByUID(ctx)
@@ -104,13 +104,13 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	return steps, err
 }
 
-// prepare creates the namespace for modules. If the cluster already contains a CRD of the module, prepare returns an
-// error.
-func (t *Trial) prepare(ctx context.Context) error {
+// createNamespaceAndCheckNoCRDs creates the namespace for modules. If the cluster already contains a CRD of the module,
+// createNamespaceAndCheckNoCRDs returns an error.
+func (t *Trial) createNamespaceAndCheckNoCRDs(ctx context.Context) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace}}}
 	if _, err := t.cluster.Create(ctx, namespace, v1beta2.FieldOwnerApplier); err != nil &&
-		reasonOf(err) != apply.ObjectExists {
+		reasonOfApplyError(err) != apply.ObjectExists {
 		return fmt.Errorf("preparing the cluster: %w", err)
 	}
 	for _, o := range t.Module.Objects {
@@ -123,14 +123,14 @@ func (t *Trial) prepare(ctx context.Context) error {
 			return fmt.Errorf("preparing the cluster: it has %s already: use a cluster without the module",
 				content.KindAndNameOf(o))
 		}
-		if reasonOf(err) != apply.ObjectNotFound {
+		if reasonOfApplyError(err) != apply.ObjectNotFound {
 			return fmt.Errorf("preparing the cluster: %w", err)
 		}
 	}
 	return nil
 }
 
-func reasonOf(err error) string {
+func reasonOfApplyError(err error) string {
 	if e, ok := errors.AsType[*apply.Error](err); ok {
 		return e.Reason()
 	}
@@ -359,7 +359,7 @@ func (t *Trial) listObjectsByUID(ctx context.Context) (map[string]string, error)
 				continue
 			}
 			found, err := t.cluster.List(ctx, version.WithKind(resource.Kind), "")
-			if reasonOf(err) == apply.KindUnknown {
+			if reasonOfApplyError(err) == apply.KindUnknown {
 				continue // the CRD was deleted in the meantime
 			}
 			if err != nil {

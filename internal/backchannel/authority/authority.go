@@ -6,7 +6,7 @@
 //	a, err := authority.New(authority.Options{Client: …, Namespace: "kcp-system", Hosts: []string{"klm.example.com"}, RuntimesByRoot: …})
 //	err = mgr.Add(a)                            // every replica, leader or not
 //	c, err := a.Issue(ctx, authority.Subject{…}) // to be delivered to the runtime; c.Record() is recorded in the Kyma
-//	stale, why := a.Stale(held, mark)           // reports whether the certificate must be replaced
+//	stale, why := a.Stale(held, revokedBefore)  // reports whether the certificate must be replaced
 //	roots, pair := a.Roots(), a.Serving         // for the listener
 //
 // [CertManager] issues certificates by cert-manager instead of an own authority. [Authority] and [CertManager]
@@ -150,7 +150,7 @@ type Issuer interface {
 	Issue(ctx context.Context, s Subject) (*Certificate, error)
 	// Stale reports whether a certificate or the delivered roots must be replaced, and returns the reason. If the
 	// parameter mark is not zero, it is a time of revocation: a certificate that was issued earlier must be replaced.
-	Stale(h Held, mark time.Time) (bool, string)
+	Stale(h Held, revokedBefore time.Time) (bool, string)
 	// Due returns the time at which the certificate must be replaced because of its age.
 	Due(h Held) time.Time
 	// Release deletes the certificates that were issued for a Kyma. If a Kyma has no certificates, Release returns no
@@ -471,7 +471,7 @@ func renewalTime(h Held, before, spread time.Duration) time.Time {
 
 // Stale implements [Issuer]. Stale is cheap, because it sends no request. Until the roots were read, Stale returns
 // false, because no certificate can be issued before the roots are known.
-func (a *Authority) Stale(record Held, notBefore time.Time) (stale bool, reason string) {
+func (a *Authority) Stale(record Held, revokedBefore time.Time) (stale bool, reason string) {
 	r := a.rootSet.Load()
 	if r == nil {
 		return false, ""
@@ -480,7 +480,7 @@ func (a *Authority) Stale(record Held, notBefore time.Time) (stale bool, reason 
 	if !record.NotAfter.Before(newest.certificate.NotAfter) {
 		end = record.NotAfter // a new certificate would expire at the same time as the old one
 	}
-	return isStale(record, newest.fingerprint, r.digest, notBefore, a.Now(), end)
+	return isStale(record, newest.fingerprint, r.digest, revokedBefore, a.Now(), end)
 }
 
 // isStale reports whether a certificate must be replaced, and returns the reason. The first row of this table whose

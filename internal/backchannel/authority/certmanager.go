@@ -197,7 +197,8 @@ func (c *CertManager) Serving() (*tls.Certificate, error) {
 	if err := c.LastError(); err != nil {
 		return nil, err
 	}
-	return nil, notReadyError("Certificate %s/%s of the listener is not issued yet", c.Namespace, ListenerName)
+	return nil, certificateNotReadyError("Certificate %s/%s of the listener is not issued yet", c.Namespace,
+		ListenerName)
 }
 
 // sync reads the roots and the certificate of the listener.
@@ -211,18 +212,19 @@ func (c *CertManager) sync(ctx context.Context) error {
 		}
 		c.declared = true
 	}
-	secret, err := c.secret(ctx, ListenerName)
+	secret, err := c.secretOrNil(ctx, ListenerName)
 	if err != nil {
 		return err
 	}
 	if secret == nil {
 		c.declared = false // the Certificate may have been deleted, too
-		return notReadyError("Secret %s/%s has no certificate for the listener yet: look at the Certificate of this name",
-			c.Namespace, ListenerName)
+		return certificateNotReadyError("Secret %s/%s has no certificate for the listener yet: look at the "+
+			"Certificate of this name", c.Namespace, ListenerName)
 	}
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return notReadyError("Secret %s/%s has no certificate that can be used: %v", c.Namespace, ListenerName, err)
+		return certificateNotReadyError("Secret %s/%s has no certificate that can be used: %v", c.Namespace,
+			ListenerName, err)
 	}
 	c.serving.Store(&pair)
 	return nil
@@ -230,7 +232,7 @@ func (c *CertManager) sync(ctx context.Context) error {
 
 // readRoots reads the trusted roots. While the Secret cannot be parsed, the previous roots stay in use.
 func (c *CertManager) readRoots(ctx context.Context) error {
-	root, err := c.secret(ctx, SecretName)
+	root, err := c.secretOrNil(ctx, SecretName)
 	if err != nil {
 		return err
 	}
@@ -240,7 +242,7 @@ func (c *CertManager) readRoots(ctx context.Context) error {
 				"Secret %s/%s with the root of cert-manager is not there: create the Certificate that fills it",
 				c.Namespace, SecretName)}
 	}
-	gateway, err := c.secret(ctx, GatewaySecretName)
+	gateway, err := c.secretOrNil(ctx, GatewaySecretName)
 	if err != nil {
 		return err
 	}
@@ -294,14 +296,14 @@ func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certifica
 // has issued for it. If nothing has changed, Issue returns the same certificate as the previous call. If the
 // certificate is signed by an old root, or is older than s.NotBefore, Issue triggers a renewal.
 func (c *CertManager) Issue(ctx context.Context, s Subject) (*Certificate, error) {
-	issued, err := c.issue(ctx, s)
+	issued, err := c.applyCertificateAndReadIfReady(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("having a certificate issued to %q: %w", s.CommonName, err)
 	}
 	return issued, nil
 }
 
-func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error) {
+func (c *CertManager) applyCertificateAndReadIfReady(ctx context.Context, s Subject) (*Certificate, error) {
 	if s.Kyma == "" {
 		return nil, refusedError("the name of a Kyma is needed")
 	}
@@ -317,25 +319,27 @@ func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error
 		return nil, err
 	}
 	if ready, message := isConditionTrue(declared, "Ready"); !ready {
-		return nil, notReadyError("Certificate %s/%s is not ready: %s", c.Namespace, name, message)
+		return nil, certificateNotReadyError("Certificate %s/%s is not ready: %s", c.Namespace, name, message)
 	}
-	secret, err := c.secret(ctx, name)
+	secret, err := c.secretOrNil(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if secret == nil {
-		return nil, notReadyError("Secret %s/%s is not there yet", c.Namespace, name)
+		return nil, certificateNotReadyError("Secret %s/%s is not there yet", c.Namespace, name)
 	}
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return nil, notReadyError("Secret %s/%s has no certificate that can be used: %v", c.Namespace, name, err)
+		return nil, certificateNotReadyError("Secret %s/%s has no certificate that can be used: %v", c.Namespace, name,
+			err)
 	}
 	b := c.trust.Load()
 	by := signingRootFingerprint(&pair, b.trusted, c.Now())
 	if by != b.newest && pair.Leaf.NotBefore.After(b.handed[0].NotBefore.Add(issuerDelay)) {
-		return nil, notReadyError("Certificate %s/%s is not signed with the root in Secret %s, although it is younger: "+
-			"let %s %s use that Secret",
-			c.Namespace, name, SecretName, c.IssuerKind, c.Issuer)
+		return nil,
+			certificateNotReadyError("Certificate %s/%s is not signed with the root in Secret %s, although it is younger: "+
+				"let %s %s use that Secret",
+				c.Namespace, name, SecretName, c.IssuerKind, c.Issuer)
 	}
 	if by != b.newest || isRevoked(Held{Issued: pair.Leaf.NotBefore}, s.NotBefore, c.Now()) {
 		return nil, c.requestRenewal(ctx, declared)
@@ -401,8 +405,9 @@ func (c *CertManager) applyCertificate(ctx context.Context, name, commonName str
 		client.FieldOwner(v1beta2.FieldOwner), client.ForceOwnership)
 	switch {
 	case meta.IsNoMatchError(err):
-		return nil, notReadyError("cert-manager is not installed in the control plane: install it, or choose the " +
-			"authority of the manager")
+		return nil,
+			certificateNotReadyError("cert-manager is not installed in the control plane: install it, or choose the " +
+				"authority of the manager")
 	case err != nil:
 		return nil, fmt.Errorf("writing Certificate %s/%s: %w", c.Namespace, name, err)
 	}
@@ -449,7 +454,7 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 // requestRenewal always returns an error, which says that the certificate is being renewed or why the renewal could not
 // be started.
 func (c *CertManager) requestRenewal(ctx context.Context, o *unstructured.Unstructured) error {
-	waiting := notReadyError("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
+	waiting := certificateNotReadyError("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
 	if issuing, _ := isConditionTrue(o, "Issuing"); issuing {
 		return waiting
 	}
@@ -475,8 +480,8 @@ func (c *CertManager) requestRenewal(ctx context.Context, o *unstructured.Unstru
 	return waiting
 }
 
-// secret returns a Secret, or nil if the Secret does not exist.
-func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, error) {
+// secretOrNil returns a Secret, or nil if the Secret does not exist.
+func (c *CertManager) secretOrNil(ctx context.Context, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
 	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, s)
 	if apierrors.IsNotFound(err) {
@@ -490,12 +495,12 @@ func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, 
 
 // Stale implements [Issuer]. Stale is cheap, because it sends no request. Before the roots were read, Stale returns
 // false.
-func (c *CertManager) Stale(record Held, notBefore time.Time) (stale bool, reason string) {
+func (c *CertManager) Stale(record Held, revokedBefore time.Time) (stale bool, reason string) {
 	b := c.trust.Load()
 	if b == nil {
 		return false, ""
 	}
-	return isStale(record, b.newest, b.digest, notBefore, c.Now(), c.Due(record))
+	return isStale(record, b.newest, b.digest, revokedBefore, c.Now(), c.Due(record))
 }
 
 // Due implements [Issuer]. Due returns a time shortly after the one at which cert-manager renews the certificate, so

@@ -26,7 +26,7 @@ func refusedError(format string, args ...any) error {
 	return &Error{Code: v1beta2.ReasonCertificateRefused, Message: fmt.Sprintf(format, args...)}
 }
 
-// notReadyError returns the error for a certificate that cert-manager has not issued yet.
-func notReadyError(format string, args ...any) error {
+// certificateNotReadyError returns the error for a certificate that cert-manager has not issued yet.
+func certificateNotReadyError(format string, args ...any) error {
 	return &Error{Code: v1beta2.ReasonCertificateNotReady, Message: fmt.Sprintf(format, args...)}
 }

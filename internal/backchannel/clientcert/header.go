@@ -24,7 +24,7 @@ func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certifi
 	if header == "" {
 		return nil, nil, errors.New("it is missing")
 	}
-	cert, chain := certAndChain(header)
+	cert, chain := firstCertAndChain(header)
 	if cert == "" {
 		return nil, nil, errors.New("it has no Cert")
 	}
@@ -45,8 +45,8 @@ func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certifi
 	return leaf, between, nil
 }
 
-// certAndChain returns the first value of Cert in a header, and the value of Chain in the same element.
-func certAndChain(header string) (cert, chain string) {
+// firstCertAndChain returns the first value of Cert in a header, and the value of Chain in the same element.
+func firstCertAndChain(header string) (cert, chain string) {
 	for rest := header; rest != ""; {
 		key, value, after, end := nextPair(rest)
 		switch {

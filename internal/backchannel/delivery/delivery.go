@@ -186,7 +186,7 @@ func (d *Delivery) bundleFor(r Request) (*render.Bundle, error) {
 
 // bundleKey returns the key of a request's bundle in the cache. Requests with the same key have the same bundle.
 func (d *Delivery) bundleKey(r Request) string {
-	key := r.Watchlist.Digest() + " " + portOf(r.Server)
+	key := r.Watchlist.Digest() + " " + explicitPortOf(r.Server)
 	if len(r.Webhooks) > 0 {
 		key += fmt.Sprintf(" %+v %s", r.Webhooks, authority.Digest(d.roots()))
 	}
@@ -212,7 +212,7 @@ func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Mem
 		drifted = len(found) > 0
 	}
 	if s.Digest != p.bundle.Digest || drifted {
-		if waitsFor, err := d.send(ctx, c, set, m, s); err != nil || waitsFor != "" {
+		if waitsFor, err := d.applyAndPrune(ctx, c, set, m, s); err != nil || waitsFor != "" {
 			return waitsFor, err
 		}
 	}
@@ -222,8 +222,10 @@ func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Mem
 	return "", nil
 }
 
-// send applies the objects, and deletes objects that were delivered before and are no longer part of the agent.
-func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m *Memory, s *v1beta2.AgentStatus) (
+// applyAndPrune applies the objects, and deletes objects that were delivered before and are no longer part of the
+// agent.
+func (d *Delivery) applyAndPrune(ctx context.Context, c *apply.Cluster, set apply.Set, m *Memory,
+	s *v1beta2.AgentStatus) (
 	waitsFor string, err error) {
 	result, err := c.Apply(ctx, set, &m.applied)
 	switch {

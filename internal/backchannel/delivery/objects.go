@@ -48,7 +48,7 @@ func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
 			},
 			"ClusterRole":   func(o map[string]any) error { return setField(o, rulesFor(r.Watchlist), "rules") },
 			"Deployment":    d.fillDeployment,
-			"NetworkPolicy": func(o map[string]any) error { return d.fillPolicy(o, r.Server) },
+			"NetworkPolicy": func(o map[string]any) error { return d.fillNetworkPolicyPorts(o, r.Server) },
 		}[o.GetKind()]
 		if fill != nil {
 			if err := fill(o.Object); err != nil {
@@ -115,15 +115,15 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 	return setField(o, containers, "spec", "template", "spec", "containers")
 }
 
-// fillPolicy sets the ports of the API server and of the listener in the network policy, so that the agent can connect
-// to both servers. The network policy does not restrict the IP addresses of these servers, because the manager does not
-// know the IP addresses.
-func (d *Delivery) fillPolicy(o map[string]any, server string) error {
+// fillNetworkPolicyPorts sets the ports of the API server and of the listener in the network policy, so that the agent
+// can connect to both servers. The network policy does not restrict the IP addresses of these servers, because the
+// manager does not know the IP addresses.
+func (d *Delivery) fillNetworkPolicyPorts(o map[string]any, server string) error {
 	if o["metadata"].(map[string]any)["name"] != apiServerPort {
 		return nil
 	}
 	ports := []int{443, 6443}
-	if p, err := strconv.Atoi(portOf(server)); err == nil {
+	if p, err := strconv.Atoi(explicitPortOf(server)); err == nil {
 		ports = append(ports, p)
 	}
 	if _, p, err := net.SplitHostPort(d.Address); err == nil {
@@ -139,8 +139,8 @@ func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 	return setField(o, []any{map[string]any{"ports": allowed}}, "spec", "egress")
 }
 
-// portOf returns the port of a URL, or "" if the URL has no port.
-func portOf(server string) string {
+// explicitPortOf returns the port of a URL, or "" if the URL has no port.
+func explicitPortOf(server string) string {
 	u, err := url.Parse(server)
 	if err != nil {
 		return ""

@@ -75,7 +75,7 @@ klm channel show sample --watch`,
 			}
 			changes := func() <-chan struct{} { return c.CatalogChanges(cmd.Context()) }
 			return console.PrintListing(cmd.Context(), a, &l, changes, func() (channelList, error) {
-				return readChannels(cmd.Context(), c, args[0], l.Value(console.FilterLabels))
+				return readChannelsAndFollowers(cmd.Context(), c, args[0], l.Value(console.FilterLabels))
 			}, func(r *channelRow) bool { return r.isAccepted(&l) })
 		})
 	l.Register(c, console.FilterLabels, console.FilterVersion, console.FilterChannel)
@@ -84,8 +84,9 @@ klm channel show sample --watch`,
 	return c
 }
 
-// readChannels returns the channels of a module, with the runtimes that match the selector.
-func readChannels(ctx context.Context, c *connection.Cluster, module, selector string) (channelList, error) {
+// readChannelsAndFollowers returns the channels of a module, with the runtimes whose Kymas match kymaSelector.
+func readChannelsAndFollowers(ctx context.Context, c *connection.Cluster, module, kymaSelector string) (
+	channelList, error) {
 	s, err := c.Catalog(ctx)
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func readChannels(ctx context.Context, c *connection.Cluster, module, selector s
 		return nil, err
 	}
 	followers := map[fleetlist.ModuleVersion]int{}
-	if err := fleetlist.ListBrief(ctx, c, selector, func(m *fleetlist.Member) {
+	if err := fleetlist.ListBrief(ctx, c, kymaSelector, func(m *fleetlist.Member) {
 		for _, e := range m.Status.Modules {
 			if e.Name == module {
 				followers[fleetlist.ModuleVersion{Module: e.Name, Version: e.Version, Channel: e.Channel}]++

@@ -114,7 +114,7 @@ func setOrRemoveChannel(ctx context.Context, a *console.App, o setOptions) error
 		return err
 	}
 	if r.isStaged() {
-		if err := waitForRollout(ctx, a, c, o, r.plan.Rollout.Name); err != nil {
+		if err := waitForRolloutCreationOrCompletion(ctx, a, c, o, r.plan.Rollout.Name); err != nil {
 			return err
 		}
 		return a.Print(r)

@@ -339,7 +339,7 @@ func TestStages(t *testing.T) {
 				}
 				return o
 			}
-			all := func(a *console.App) []*cobra.Command { return append(Commands(a), PlanCommand(a)) }
+			all := func(a *console.App) []*cobra.Command { return append(Commands(a), RolloutPlanCommand(a)) }
 			c.Check(t, all, s.Kubeconfig)
 			written := s.Object(release).GetAnnotations()[v1beta2.AnnotationUrgency]
 			want := map[string]string{"EmergencyMade": "regular 2.0.0 Emergency: leak"}[name]
@@ -414,7 +414,8 @@ func TestPlan(t *testing.T) {
 					s.Create(t, &m)
 				}
 			}
-			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{PlanCommand(a)} }, s.Kubeconfig)
+			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{RolloutPlanCommand(a)} },
+				s.Kubeconfig)
 			if len(s.Writes()) > 0 {
 				t.Errorf("writes %q", s.Writes())
 			}
@@ -463,7 +464,8 @@ func TestPlanDiff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newControlPlane(t)
-			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{PlanCommand(a)} }, s.Kubeconfig)
+			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{RolloutPlanCommand(a)} },
+				s.Kubeconfig)
 		})
 	}
 }

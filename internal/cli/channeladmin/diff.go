@@ -56,7 +56,7 @@ func (r *Effects) addDiff(ctx context.Context, c *connection.Cluster, f *diffFla
 	if release := s.Releases[r.Module]; release != nil {
 		component = release.Spec.OCMComponentName
 	}
-	place, err := placeOf(ctx, c, f.place, r.Module)
+	place, err := registryOfModule(ctx, c, f.place, r.Module)
 	if err != nil {
 		return err
 	}
@@ -67,10 +67,10 @@ func (r *Effects) addDiff(ctx context.Context, c *connection.Cluster, f *diffFla
 		}
 		i, err := p.Installation(ctx)
 		if err != nil {
-			return nil, ocmaccess.Explain(err)
+			return nil, ocmaccess.ExplainWithExitCode(err)
 		}
 		all, err := i.Objects(ctx)
-		return all, ocmaccess.Explain(err)
+		return all, ocmaccess.ExplainWithExitCode(err)
 	}
 	before, err := objects(r.From)
 	if err != nil {
@@ -84,10 +84,11 @@ func (r *Effects) addDiff(ctx context.Context, c *connection.Cluster, f *diffFla
 	return nil
 }
 
-// placeOf returns the registry from which a module is installed, unless the user has named another registry or archive.
-func placeOf(ctx context.Context, c *connection.Cluster, given, module string) (string, error) {
-	if given != "" {
-		return given, nil
+// registryOfModule returns the registry from which a module is installed, unless the user has named another registry or
+// archive.
+func registryOfModule(ctx context.Context, c *connection.Cluster, givenRegistry, module string) (string, error) {
+	if givenRegistry != "" {
+		return givenRegistry, nil
 	}
 	var manifests v1beta2.ManifestList
 	if err := c.List(ctx, &manifests, c.InNamespace(), client.MatchingLabels{v1beta2.LabelModuleName: module},
@@ -96,7 +97,7 @@ func placeOf(ctx context.Context, c *connection.Cluster, given, module string) (
 	}
 	for i := range manifests.Items {
 		for _, source := range manifests.Items[i].Sources() {
-			if image, err := v1beta2.DecodeImageSpec(source.Source); err == nil && image.Repo != "" {
+			if image, err := v1beta2.DecodeImageSpecLeniently(source.Source); err == nil && image.Repo != "" {
 				return "oci::" + image.Repo, nil
 			}
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
 )
 
-// PlanCommand returns the command klm rollout plan.
-func PlanCommand(a *console.App) *cobra.Command {
+// RolloutPlanCommand returns the command klm rollout plan.
+func RolloutPlanCommand(a *console.App) *cobra.Command {
 	o := setOptions{ChangeFlags: console.ChangeFlags{DryRun: true}}
 	names := false
 	c := a.Command("plan MODULE CHANNEL VERSION | ROLLOUT",
@@ -385,8 +385,10 @@ func hasOrHave(n int) string {
 	return "have"
 }
 
-// waitForRollout waits until the manager has made the rollout, and with --wait until all runtimes have the version.
-func waitForRollout(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions, name string) error {
+// waitForRolloutCreationOrCompletion waits until the manager has made the rollout, and with --wait until all runtimes
+// have the version.
+func waitForRolloutCreationOrCompletion(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
+	name string) error {
 	if o.NoWait {
 		return nil
 	}

@@ -88,7 +88,8 @@ func TestWindowsAreFound(t *testing.T) {
 			for _, o := range append(c.objects, stages) {
 				s.Create(t, o)
 			}
-			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{PlanCommand(a)} }, s.Kubeconfig)
+			c.Check(t, func(a *console.App) []*cobra.Command { return []*cobra.Command{RolloutPlanCommand(a)} },
+				s.Kubeconfig)
 			if len(s.Writes()) > 0 {
 				t.Errorf("writes %q", s.Writes())
 			}

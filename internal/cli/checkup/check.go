@@ -126,28 +126,28 @@ type checker struct {
 	checkReport
 	*connection.Cluster
 	now        func() time.Time
-	deployment *appsv1.Deployment // set by checkManager; nil if the manager is not installed
+	deployment *appsv1.Deployment // set by checkManagerDeploymentAndLeases; nil if the manager is not installed
 }
 
 // check checks a control plane. check returns an error if the cluster does not answer.
 func check(ctx context.Context, c *connection.Cluster, now func() time.Time) (checkReport, error) {
 	r := &checker{Cluster: c, now: now}
-	if err := r.checkCluster(ctx); err != nil {
+	if err := r.checkClusterVersionAndClock(ctx); err != nil {
 		return nil, err
 	}
 	r.readDeployment(ctx)
 	r.checkNamespace(ctx)
 	r.checkCRDs(ctx)
-	r.checkRights(ctx)
-	r.checkManager(ctx)
+	r.checkUserPermissions(ctx)
+	r.checkManagerDeploymentAndLeases(ctx)
 	if r.deployment != nil {
-		r.checkManagerFlags(ctx)
+		r.checkManagerFlagReferences(ctx)
 	}
 	return r.checkReport, nil
 }
 
-// checkCluster checks version and clock of the API server.
-func (r *checker) checkCluster(ctx context.Context) error {
+// checkClusterVersionAndClock checks version and clock of the API server.
+func (r *checker) checkClusterVersionAndClock(ctx context.Context) error {
 	v := &version.Info{}
 	at, err := r.GetJSONDated(ctx, "/version", v)
 	if err != nil {
@@ -265,9 +265,9 @@ var toOperate = []right{
 	{"list", "coordination.k8s.io", "leases", false},
 }
 
-// checkRights checks the permissions of the user. Missing permissions to install are failures if there is no manager
-// yet, and warnings otherwise.
-func (r *checker) checkRights(ctx context.Context) {
+// checkUserPermissions checks the permissions of the user. Missing permissions to install are failures if there is no
+// manager yet, and warnings otherwise.
+func (r *checker) checkUserPermissions(ctx context.Context) {
 	install, operate := failed, warning
 	if r.deployment != nil {
 		install = warning
@@ -301,8 +301,8 @@ func (r *checker) checkRightsTo(ctx context.Context, do string, rights []right, 
 	r.add("permissions", passed, "you may %s", do)
 }
 
-// checkManager checks the Deployment of the manager and its Leases.
-func (r *checker) checkManager(ctx context.Context) {
+// checkManagerDeploymentAndLeases checks the Deployment of the manager and its Leases.
+func (r *checker) checkManagerDeploymentAndLeases(ctx context.Context) {
 	manager := liveness.Read(ctx, r.Cluster).Report(time.Time{})
 	if d := r.deployment; d == nil {
 		r.add("manager", warning, "namespace %s has no Deployment %s: klm install creates it", r.Namespace,
@@ -342,8 +342,8 @@ func (r *checker) managerFlag(name string) string {
 	return value
 }
 
-// checkManagerFlags checks the objects and addresses that the flags of the manager name.
-func (r *checker) checkManagerFlags(ctx context.Context) {
+// checkManagerFlagReferences checks the objects and addresses that the flags of the manager name.
+func (r *checker) checkManagerFlagReferences(ctx context.Context) {
 	for _, of := range []struct{ flag, resource, kind string }{
 		{"oci-registry-cred-secret", "secrets", "Secret"},
 		{"skr-image-pull-secret", "secrets", "Secret"},
@@ -359,7 +359,7 @@ func (r *checker) checkManagerFlags(ctx context.Context) {
 		r.checkRegistryOfSecret(ctx, name)
 	}
 	if address := r.managerFlag("listener-address"); address != "" {
-		r.checkListener(ctx, address)
+		r.checkListenerServiceAndTCP(ctx, address)
 	}
 }
 
@@ -431,8 +431,8 @@ func (r *checker) checkRegistry(ctx context.Context, host string) {
 	r.add("registry", warning, "%s answers /v2/ with %s: check that it is a registry", server, response.Status)
 }
 
-// checkListener checks the Service of the listener, and connects to the address that agents use.
-func (r *checker) checkListener(ctx context.Context, address string) {
+// checkListenerServiceAndTCP checks the Service of the listener, and connects to the address that agents use.
+func (r *checker) checkListenerServiceAndTCP(ctx context.Context, address string) {
 	s := &corev1.Service{}
 	err := r.GetJSON(ctx, "/api/v1/namespaces/"+r.Namespace+"/services/"+listenerService, s)
 	switch {

@@ -25,11 +25,11 @@ func (c *Cluster) Explain(err error, doing string) error {
 	}
 	if apply.IsServerCertificateInvalid(err) {
 		return console.Fail(console.ExitCluster, "%s: %s cannot be trusted: %s; check the certificate authority and "+
-			"the server in your kubeconfig", doing, c, reasonOf(err))
+			"the server in your kubeconfig", doing, c, messageWithoutURL(err))
 	}
 	if _, ok := errors.AsType[*url.Error](err); ok || errors.Is(err, context.DeadlineExceeded) {
 		return console.Fail(console.ExitCluster, "%s: %s does not answer: %s; check its address and your network",
-			doing, c, reasonOf(err))
+			doing, c, messageWithoutURL(err))
 	}
 	answer, _ := errors.AsType[*apply.Error](err)
 	isAnswer := func(reason string) bool { return answer != nil && answer.Reason() == reason }
@@ -53,8 +53,8 @@ func (c *Cluster) Explain(err error, doing string) error {
 	return console.Fail(console.ExitFailed, "%s: %s", doing, err.Error())
 }
 
-// reasonOf returns the reason why a request failed. The returned text does not contain the URL of the request.
-func reasonOf(err error) string {
+// messageWithoutURL returns the reason why a request failed. The returned text does not contain the URL of the request.
+func messageWithoutURL(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}

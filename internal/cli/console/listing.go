@@ -21,7 +21,7 @@ const (
 	FilterState   = "state"
 	FilterReason  = "reason"
 	// FilterKubernetes accepts versions of Kubernetes that begin with the value of the filter, see
-	// [Listing.AcceptsVersion].
+	// [Listing.AcceptsVersionPrefix].
 	FilterKubernetes = "kubernetes-version"
 )
 
@@ -122,9 +122,9 @@ func (l *Listing) Accepts(filter string, values ...string) bool {
 	return false
 }
 
-// AcceptsVersion reports whether a version equals one of the values of the filter, or begins with one of these values:
-// 1.34 accepts v1.34.2, but not v1.3.4. A filter that is not set accepts everything.
-func (l *Listing) AcceptsVersion(filter, version string) bool {
+// AcceptsVersionPrefix reports whether a version equals one of the values of the filter, or begins with one of these
+// values: 1.34 accepts v1.34.2, but not v1.3.4. A filter that is not set accepts everything.
+func (l *Listing) AcceptsVersionPrefix(filter, version string) bool {
 	wanted := l.Value(filter)
 	if wanted == "" {
 		return true

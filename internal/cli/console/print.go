@@ -154,7 +154,7 @@ func (p *Page) Since(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return ", for " + p.Ago(t)
+	return ", for " + p.Age(t)
 }
 
 // colours has the ANSI colour code of each state.
@@ -189,8 +189,8 @@ func (p *Page) Clip(text string, limit int) string {
 	return string([]rune(text)[:limit-1]) + "…"
 }
 
-// Ago returns the time that has passed since t, such as 5m. Ago returns "-" for the zero time.
-func (p *Page) Ago(t time.Time) string {
+// Age returns the time that has passed since t, such as 5m. Age returns "-" for the zero time.
+func (p *Page) Age(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}

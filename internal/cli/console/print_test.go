@@ -87,7 +87,7 @@ func TestTimes(t *testing.T) {
 	}
 	for name, c := range cases {
 		p := &Page{Now: now}
-		if ago, since := p.Ago(c.at), p.Since(c.at); ago != c.ago || since != c.since {
+		if ago, since := p.Age(c.at), p.Since(c.at); ago != c.ago || since != c.since {
 			t.Errorf("%s: %s: %q and %q, want %q and %q", name, c.reason, ago, since, c.ago, c.since)
 		}
 	}

@@ -45,7 +45,7 @@ klm dashboard --actions --context prod`,
 			if o.inCluster {
 				return runInCluster(cmd.Context(), a, o)
 			}
-			return run(cmd.Context(), a, o)
+			return runLocally(cmd.Context(), a, o)
 		})
 	c.Flags().IntVar(&o.port, "port", 0, "port at 127.0.0.1; 0: a free one")
 	c.Flags().BoolVar(&o.noOpen, "no-open", false, "only print the address, and open no browser")
@@ -56,8 +56,8 @@ klm dashboard --actions --context prod`,
 	return c
 }
 
-// run serves the dashboard until ctx ends.
-func run(ctx context.Context, a *console.App, o options) error {
+// runLocally serves the dashboard until ctx ends.
+func runLocally(ctx context.Context, a *console.App, o options) error {
 	if o.port < 0 || o.port > 65535 {
 		return console.Fail(console.ExitUsage, "--port: %d is not a port", o.port)
 	}

@@ -60,7 +60,7 @@ func start(t *testing.T, server *fixture.Server) (base string, get func(path str
 	a.Streams = console.Streams{Out: out, Err: io.Discard}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, a, options{noOpen: true}) }()
+	go func() { ended <- runLocally(ctx, a, options{noOpen: true}) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

@@ -89,15 +89,15 @@ func Read(ctx context.Context, c *connection.Cluster, name string, o Options) (*
 	}
 	f.Manifests = manifests.Items
 	if o.Module != "" {
-		if err := f.RequireModule(ctx, o.Module); err != nil {
+		if err := f.RequireModuleInRuntime(ctx, o.Module); err != nil {
 			return nil, err
 		}
 	}
 	return f, f.readCatalogAndEvents(ctx, o.Module)
 }
 
-// RequireModule returns an error if the runtime neither requests nor has the module.
-func (f *Facts) RequireModule(ctx context.Context, module string) error {
+// RequireModuleInRuntime returns an error if the runtime neither requests nor has the module.
+func (f *Facts) RequireModuleInRuntime(ctx context.Context, module string) error {
 	names := connection.ModuleNames(f.Kyma)
 	for i := range f.Manifests {
 		names = append(names, f.Manifests[i].ModuleName())

@@ -75,9 +75,9 @@ func (h History) Show(p *console.Page) {
 // HistoryFilters are the filters of a listing of changes.
 var HistoryFilters = []string{console.FilterVersion, console.FilterState, console.FilterReason}
 
-// PrintHistory prints changes of the modules of a runtime, or of one module. The filters of the listing select the
-// printed changes.
-func PrintHistory(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing, name,
+// PrintModuleChanges prints changes of the modules of a runtime, or of one module. The filters of the listing select
+// the printed changes.
+func PrintModuleChanges(ctx context.Context, a *console.App, c *connection.Cluster, l *console.Listing, name,
 	module string) error {
 	changed := func() <-chan struct{} { return c.KymaChanges(ctx, name) }
 	return console.PrintListing(ctx, a, l, changed, func() (History, error) {

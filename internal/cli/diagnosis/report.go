@@ -96,7 +96,7 @@ func (f *Facts) Report(module string) *Report {
 	r := &Report{
 		Runtime: k.Name, State: cmp.Or(k.Status.State, console.StateNew),
 		Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithLastRequest(k).Spec.Channel,
-		Ready: k.Status.ModulesReady, Agent: f.AgentText(), Access: f.AccessText(), Modules: []Module{},
+		Ready: k.Status.ModulesReady, Agent: f.AgentText(), Access: f.AccessSecretsText(), Modules: []Module{},
 		Blockers: []Blocker{}, Notes: f.Notes,
 	}
 	if f.Manager != nil {
@@ -210,7 +210,7 @@ func (f *Facts) withdrawnText(m *Module) string {
 
 // targetIfControlPlane returns control-plane if the objects of a Manifest are on the control plane, and "" otherwise.
 func targetIfControlPlane(m *v1beta2.Manifest) v1beta2.Target {
-	if target := m.EffectiveTarget(); target == v1beta2.TargetControlPlane {
+	if target := m.InstalledOrSpecTarget(); target == v1beta2.TargetControlPlane {
 		return target
 	}
 	return ""
@@ -278,7 +278,7 @@ func (f *Facts) AgentText() string {
 		if t.IsZero() {
 			return ""
 		}
-		return " " + (&console.Page{Now: f.Now}).Ago(t.Time)
+		return " " + (&console.Page{Now: f.Now}).Age(t.Time)
 	}
 	switch {
 	case s == nil:
@@ -289,9 +289,9 @@ func (f *Facts) AgentText() string {
 	return "not connected for" + since(s.Since)
 }
 
-// AccessText returns a text with the names of the access Secrets of the runtime. If klm is connected to a runtime, or
-// if the access Secrets cannot be read, AccessText returns "".
-func (f *Facts) AccessText() string {
+// AccessSecretsText returns a text with the names of the access Secrets of the runtime. If klm is connected to a
+// runtime, or if the access Secrets cannot be read, AccessSecretsText returns "".
+func (f *Facts) AccessSecretsText() string {
 	if f.Cluster.OwnKyma != "" || f.NoSecrets {
 		return ""
 	}
@@ -354,7 +354,7 @@ func (f *Facts) RuntimeBlockers() []Blocker {
 	}
 	conditions := slices.Clone(k.Status.Conditions)
 	slices.SortStableFunc(conditions, func(a, b metav1.Condition) int { // Ready, which sums up the others, comes first
-		return cmp.Compare(conditionOrder(a.Type), conditionOrder(b.Type))
+		return cmp.Compare(sortKeyReadyFirst(a.Type), sortKeyReadyFirst(b.Type))
 	})
 	for _, c := range conditions {
 		if reported := ofModules[c.Reason]; c.Status != metav1.ConditionTrue && !reported ||
@@ -365,9 +365,9 @@ func (f *Facts) RuntimeBlockers() []Blocker {
 	return all
 }
 
-// conditionOrder returns the sort key of a condition. Ready is first.
-func conditionOrder(condition string) int {
-	if condition == v1beta2.ConditionReady {
+// sortKeyReadyFirst returns the sort key of a condition type. Ready is first.
+func sortKeyReadyFirst(conditionType string) int {
+	if conditionType == v1beta2.ConditionReady {
 		return 0
 	}
 	return 1
@@ -515,7 +515,7 @@ func (r *Report) Show(p *console.Page) {
 	if old := r.Manager.StalenessText(); old != "" {
 		asOf, column = " "+old, "STATE "+strings.ToUpper(old)
 	}
-	p.Line("%s is %s%s, for %s", r.Runtime, p.ColourState(string(r.State)), asOf, p.Ago(r.Since))
+	p.Line("%s is %s%s, for %s", r.Runtime, p.ColourState(string(r.State)), asOf, p.Age(r.Since))
 	about := []string{"channel " + console.OrDash(r.Channel)}
 	if r.Ready != "" {
 		about = append(about, r.Ready+" modules ready")
@@ -551,7 +551,7 @@ func (r *Report) Show(p *console.Page) {
 		}
 	}
 	if d := r.Detail; d != nil {
-		r.showDetail(p, d)
+		r.showManifestDetail(p, d)
 	}
 	p.Line("")
 	if len(r.Blockers) == 0 {
@@ -579,7 +579,7 @@ func (r *Report) Show(p *console.Page) {
 		p.Line("Last events:")
 		var rows [][]string
 		for _, e := range r.Events {
-			rows = append(rows, []string{"  " + p.Ago(e.Last) + " ago", e.Reason, p.Clip(e.Message, 100)})
+			rows = append(rows, []string{"  " + p.Age(e.Last) + " ago", e.Reason, p.Clip(e.Message, 100)})
 		}
 		p.Rows(rows)
 	}
@@ -614,7 +614,7 @@ func (r *Report) Next(b Blocker) string {
 	return b.NextTry.When
 }
 
-func (r *Report) showDetail(p *console.Page, d *moduleDetail) {
+func (r *Report) showManifestDetail(p *console.Page, d *moduleDetail) {
 	p.Line("")
 	p.Line("  Manifest %s, %s in the runtime, component %s", d.Manifest, console.Count(d.Objects, "object"),
 		console.OrDash(d.Component))

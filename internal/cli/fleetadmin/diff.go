@@ -41,7 +41,7 @@ klm diff runtime-a sample --channel fast -o json`,
 			if o.access, err = e.Access(a); err != nil {
 				return err
 			}
-			return diffModule(cmd.Context(), a, o)
+			return dryRunModuleVersion(cmd.Context(), a, o)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a), connection.CatalogModules(a))
 	c.Flags().StringVar(&o.to, "to", "", "version to compare with")
@@ -85,7 +85,7 @@ func (d differences) Show(p *console.Page) {
 	p.Changes(d.Changes, d.Unchanged)
 }
 
-func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
+func dryRunModuleVersion(ctx context.Context, a *console.App, o diffOptions) error {
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {
 		return err
@@ -222,10 +222,10 @@ func loadVersion(ctx context.Context, s *connection.Catalog, o diffOptions, inst
 	}
 	p, err := storage.Open("oci::"+place+"//"+component+":"+version, o.access, false)
 	if err != nil {
-		return nil, ocmaccess.Explain(err)
+		return nil, ocmaccess.ExplainWithExitCode(err)
 	}
 	i, err := p.Installation(ctx)
-	return i, ocmaccess.Explain(err)
+	return i, ocmaccess.ExplainWithExitCode(err)
 }
 
 // sourceOf returns the component version from which a Manifest is installed. All sources of a Manifest are layers of
@@ -236,7 +236,7 @@ func sourceOf(m *v1beta2.Manifest) (v1beta2.ImageSpec, error) {
 		return v1beta2.ImageSpec{}, console.Fail(console.ExitFailed,
 			"Manifest %s has no source yet: try again later, or give --registry", m.Name)
 	}
-	source, err := v1beta2.DecodeImageSpec(sources[0].Source)
+	source, err := v1beta2.DecodeImageSpecLeniently(sources[0].Source)
 	if err != nil {
 		return source, console.Fail(console.ExitFailed,
 			"Manifest %s is not installed from a component version in a registry: %v", m.Name, err)

@@ -25,7 +25,7 @@ func Commands(a *console.App) []*cobra.Command {
 	return []*cobra.Command{
 		whyCommand(a),
 		retryCommand(a),
-		historyCommand(a),
+		versionHistoryCommand(a),
 		diffCommand(a),
 		runtimeCommand(a),
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-func historyCommand(a *console.App) *cobra.Command {
+func versionHistoryCommand(a *console.App) *cobra.Command {
 	var l console.Listing
 	c := a.Command("history RUNTIME [MODULE] [--state OUTCOME] [--version VERSION]…",
 		"the last changes of the modules of a runtime: version, time, duration and outcome",
@@ -26,7 +26,7 @@ klm history runtime-a -o json | jq '.[] | select(.outcome == "Error")'`,
 			if len(args) > 1 {
 				module = args[1]
 			}
-			return diagnosis.PrintHistory(cmd.Context(), a, c, &l, args[0], module)
+			return diagnosis.PrintModuleChanges(cmd.Context(), a, c, &l, args[0], module)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a), connection.ModulesOfRuntime(a))
 	l.Register(c, diagnosis.HistoryFilters...)

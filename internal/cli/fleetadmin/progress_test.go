@@ -15,8 +15,9 @@ func TestRuntimeProgress(t *testing.T) {
 	none := fixture.Kyma(v1beta2.StateReady, v1beta2.Module{Name: "other"}, v1beta2.ModuleStatus{Name: "other"})
 	fixture.CheckProgress(t, "removed", "done", removeProgress(nil))
 	fixture.CheckProgress(t, "somebody was quicker", "blocked", removeProgress(none))
-	fixture.CheckProgress(t, "nobody has looked yet", "waiting for the control plane", addProgress(&v1beta2.Kyma{}))
+	fixture.CheckProgress(t, "nobody has looked yet", "waiting for the control plane",
+		progressUntilConnected(&v1beta2.Kyma{}))
 	synced := &v1beta2.Kyma{Status: v1beta2.KymaStatus{Conditions: []metav1.Condition{fixture.Condition(
 		v1beta2.ConditionCRDsSync, "True", "Ready", "")}}}
-	fixture.CheckProgress(t, "reached", "done", addProgress(synced))
+	fixture.CheckProgress(t, "reached", "done", progressUntilConnected(synced))
 }

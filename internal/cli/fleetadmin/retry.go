@@ -129,7 +129,7 @@ func (o *retryOptions) plan(ctx context.Context, _ *console.App, c *connection.C
 	what := k.Name
 	if o.module != "" {
 		what = "module " + o.module + " of " + k.Name
-		if err := f.RequireModule(ctx, o.module); err != nil {
+		if err := f.RequireModuleInRuntime(ctx, o.module); err != nil {
 			return p, err
 		}
 	}
@@ -271,8 +271,8 @@ func (r retryDryRun) Show(p *console.Page) {
 	p.Line("%s would be tried again", console.Count(len(r.retryReport), "runtime"))
 }
 
-// list writes a list of the runtimes that will be retried.
-func (r retryReport) list(p *console.Page) {
+// showRuntimesToRetry writes a list of the runtimes that will be retried.
+func (r retryReport) showRuntimesToRetry(p *console.Page) {
 	const limit = 20
 	var rows [][]string
 	for _, m := range r[:min(len(r), limit)] {
@@ -306,7 +306,7 @@ func retrySelected(ctx context.Context, a *console.App, c *connection.Cluster, o
 		return a.Print(found)
 	}
 	p := a.Page()
-	found.list(p)
+	found.showRuntimesToRetry(p)
 	fmt.Fprint(a.Err, p.String())
 	if o.DryRun {
 		return a.Print(retryDryRun{found})

@@ -145,7 +145,7 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added; klm why " +
 			o.name + " shows its progress"})
 	}
-	if err := connection.WaitForKyma(ctx, a, c, o.name, o.wait.Timeout, addProgress); err != nil {
+	if err := connection.WaitForKyma(ctx, a, c, o.name, o.wait.Timeout, progressUntilConnected); err != nil {
 		return err
 	}
 	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added and connected"})
@@ -299,9 +299,9 @@ func missingRights(ctx context.Context, c *connection.Cluster) (missing []string
 	return missing, false, nil
 }
 
-// addProgress returns the progress of adding a runtime. The change is done when the control plane has connected to the
-// runtime.
-func addProgress(k *v1beta2.Kyma) connection.Progress {
+// progressUntilConnected returns the progress of adding a runtime. The change is done when the control plane has
+// connected to the runtime.
+func progressUntilConnected(k *v1beta2.Kyma) connection.Progress {
 	if k == nil {
 		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,
 			"the runtime was removed in the meantime")}

@@ -64,7 +64,7 @@ func listRuntimesOf(ctx context.Context, a *console.App, contexts []string, l *c
 			lists[i] = append(lists[i], row)
 		})
 	})
-	all, err := arrange(l, slices.Concat(lists...))
+	all, err := sortRuntimeRows(l, slices.Concat(lists...))
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func listRuntimesOf(ctx context.Context, a *console.App, contexts []string, l *c
 	return failed
 }
 
-// arrange returns the rows in the order that the user has requested, or by name.
-func arrange(l *console.Listing, all runtimeList) (runtimeList, error) {
+// sortRuntimeRows returns the rows in the order that the user has requested, or by name.
+func sortRuntimeRows(l *console.Listing, all runtimeList) (runtimeList, error) {
 	slices.SortFunc(all, func(a, b runtimeRow) int {
 		return cmp.Or(strings.Compare(a.Context, b.Context), strings.Compare(a.Name, b.Name))
 	})
@@ -90,7 +90,7 @@ func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l 
 		if err := fleetlist.ListMatchingWithMessages(ctx, c, l, add); err != nil {
 			return err
 		}
-		all, err := arrange(l, all)
+		all, err := sortRuntimeRows(l, all)
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func listRuntimes(ctx context.Context, a *console.App, c *connection.Cluster, l 
 					all = append(all, rowOf(m))
 				}
 			}
-			rows, err := arrange(l, all)
+			rows, err := sortRuntimeRows(l, all)
 			if err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ func (l runtimeList) Show(p *console.Page) {
 			reason = v1beta2.ReasonKymaPaused
 		}
 		row := []string{r.Name, state, console.OrDash(r.Channel), console.OrDash(r.Modules), agentTexts[r.Agent],
-			console.OrDash(r.Kubernetes), p.Ago(r.Created), console.OrDash(reason), console.OrDash(r.Message)}
+			console.OrDash(r.Kubernetes), p.Age(r.Created), console.OrDash(reason), console.OrDash(r.Message)}
 		if r.Context != "" {
 			row = append([]string{r.Context}, row...)
 		}

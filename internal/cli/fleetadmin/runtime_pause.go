@@ -90,7 +90,7 @@ func planPauseOrResume(ctx context.Context, c *connection.Cluster, name, module 
 	if module != "" {
 		key, what = v1beta2.AnnotationPausedModulePrefix+module, "module "+module+" of "+name
 		f := diagnosis.Facts{Cluster: c, Kyma: k}
-		if err := f.RequireModule(ctx, module); err != nil {
+		if err := f.RequireModuleInRuntime(ctx, module); err != nil {
 			return p, err
 		}
 	}

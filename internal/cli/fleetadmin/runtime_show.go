@@ -61,7 +61,7 @@ func describeRuntime(f *diagnosis.Facts) *runtimeReport {
 		Name: k.Name, State: v1beta2.State(console.OrDash(string(k.Status.State))),
 		Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithLastRequest(k).Spec.Channel,
 		Created: k.CreationTimestamp.Time, Deleting: k.DeletionTimestamp, SkipWindows: k.Spec.SkipMaintenanceWindows,
-		Access: f.AccessText(), Agent: f.AgentText(), Kubernetes: k.Status.KubernetesVersion,
+		Access: f.AccessSecretsText(), Agent: f.AgentText(), Kubernetes: k.Status.KubernetesVersion,
 		Labels: k.Labels, Conditions: k.Status.Conditions, Modules: diagnosis.ListModules(connection.WithLastRequest(
 			k)),
 	}
@@ -82,11 +82,11 @@ func (r *runtimeReport) Show(p *console.Page) {
 	about := [][]string{
 		{"Name:", r.Name},
 		{"State:", string(r.State)},
-		{"For:", p.Ago(r.Since)},
+		{"For:", p.Age(r.Since)},
 		{"Channel:", r.Channel},
 		{"Access:", console.OrDash(r.Access)},
 		{"Agent:", console.OrDash(r.Agent)},
-		{"Age:", p.Ago(r.Created)},
+		{"Age:", p.Age(r.Created)},
 		{"Objects:", fmt.Sprint(r.Objects)},
 	}
 	if r.Kubernetes != "" {
@@ -99,13 +99,13 @@ func (r *runtimeReport) Show(p *console.Page) {
 	}
 	p.Rows(about)
 	if r.Deleting != nil {
-		p.Line("Being deleted for %s.", p.Ago(r.Deleting.Time))
+		p.Line("Being deleted for %s.", p.Age(r.Deleting.Time))
 	}
 	p.Line("")
 	var rows [][]string
 	for _, c := range r.Conditions {
 		rows = append(rows, []string{c.Type, string(c.Status), c.Reason,
-			p.Ago(c.LastTransitionTime.Time), p.Clip(c.Message, 80)})
+			p.Age(c.LastTransitionTime.Time), p.Clip(c.Message, 80)})
 	}
 	p.Table([]string{"CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"}, rows)
 	p.Line("")

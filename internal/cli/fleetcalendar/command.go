@@ -142,7 +142,7 @@ func readControlPlane(ctx context.Context, a *console.App, c *connection.Cluster
 		return err
 	})
 	all.Go(func() error {
-		return fleetlist.ListWithLabels(ctx, c, o.selector, func(m *fleetlist.Member) {
+		return fleetlist.ListBriefWithLabels(ctx, c, o.selector, func(m *fleetlist.Member) {
 			if m.Matches(filter) {
 				s.Members = append(s.Members, m)
 			}

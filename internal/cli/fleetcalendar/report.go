@@ -64,7 +64,7 @@ var levels = [calendar.Levels + 1]string{"· ", "▁▁", "▂▂", "▃▃", "�
 func (r *report) Show(p *console.Page) {
 	p.Line("%s, %s: %s of %s%s", r.Begins.Format("January 2006"), r.TimeZone, console.Count(r.Runtimes, "runtime"),
 		r.Cluster, r.filters())
-	p.Line("%s", SummaryText(r.Calendar, strconv.Itoa))
+	p.Line("%s", WindowSummaryText(r.Calendar, strconv.Itoa))
 	var rows [][]string
 	for _, c := range r.ControlPlanes {
 		rows = append(rows, []string{c.Context, strconv.Itoa(c.Runtimes), strconv.Itoa(c.Windowed)})
@@ -97,9 +97,9 @@ func (r *report) filters() string {
 	return ", only " + strings.Join(parts, ", ")
 }
 
-// SummaryText returns a sentence about a calendar: how many runtimes have a maintenance window in the month, have a
-// later window, need no window, or have no window.
-func SummaryText(c *calendar.Calendar, formatNumber func(int) string) string {
+// WindowSummaryText returns a sentence about a calendar: how many runtimes have a maintenance window in the month, have
+// a later window, need no window, or have no window.
+func WindowSummaryText(c *calendar.Calendar, formatNumber func(int) string) string {
 	unresolved := c.Runtimes - c.Windowed - c.AnyTime - c.Later
 	return fmt.Sprintf("%s with a maintenance window in this month, %s with a later one, %s that need none (any time), "+
 		"%s without one.", formatNumber(c.Windowed), formatNumber(c.Later), formatNumber(c.AnyTime),
@@ -221,7 +221,8 @@ func (r *report) showStages(p *console.Page) {
 		contexts = append(contexts, s.Context)
 		begins, ends := TimesOf(s, r.formatTime)
 		isForecast = isForecast || strings.HasPrefix(begins+ends, "~") || strings.HasPrefix(ends, "~")
-		rows = append(rows, []string{s.Rollout, s.From + " → " + s.To, console.OrDash(s.Stage), s.State, CountsOf(s),
+		rows = append(rows, []string{s.Rollout, s.From + " → " + s.To, console.OrDash(s.Stage), s.State,
+			TotalAndWaitingOf(s),
 			begins, ends, console.OrDash(p.Clip(s.Why, 60))})
 	}
 	r.showTable(p, []string{"ROLLOUT", "VERSIONS", "STAGE", "STATE", "RUNTIMES", "BEGINS", "ENDS", "HELD BY"}, rows,
@@ -234,8 +235,8 @@ func (r *report) showStages(p *console.Page) {
 	}
 }
 
-// CountsOf returns a text with the number of runtimes of a stage and the number of these runtimes that wait.
-func CountsOf(s *calendar.Stage) string {
+// TotalAndWaitingOf returns a text with the number of runtimes of a stage and the number of these runtimes that wait.
+func TotalAndWaitingOf(s *calendar.Stage) string {
 	switch {
 	case s.Runtimes == 0:
 		return "-"
@@ -295,7 +296,7 @@ func FormatTime(m calendar.Month, t time.Time) string {
 // with an open window.
 func SpansOf(d *calendar.Day, number func(int) string) string {
 	var all []string
-	for _, s := range d.Spans() {
+	for _, s := range d.SpansOfEqualRuntimes() {
 		all = append(all, fmt.Sprintf("%02d:00–%02d:00: %s", s.From, s.To, number(s.Runtimes)))
 	}
 	return cmp.Or(strings.Join(all, ", "), "–")

@@ -36,7 +36,7 @@ func RegisterFilterCompletion(a *console.App, c *cobra.Command) {
 // filters for channel, state and reason are about the runtime. If the listing is for a module, these filters are about
 // the module in the runtime.
 func (m *Member) Matches(l *console.Listing) bool {
-	if !l.AcceptsVersion(console.FilterKubernetes, m.Status.KubernetesVersion) {
+	if !l.AcceptsVersionPrefix(console.FilterKubernetes, m.Status.KubernetesVersion) {
 		return false
 	}
 	ofModule := l.Value(console.FilterModule) != ""

@@ -91,8 +91,8 @@ func ListBrief(ctx context.Context, c *connection.Cluster, selector string, each
 	return listTables(ctx, c, selector, "None", each)
 }
 
-// ListWithLabels does the same as [ListBrief], but its members also have labels and annotations.
-func ListWithLabels(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
+// ListBriefWithLabels does the same as [ListBrief], but its members also have labels and annotations.
+func ListBriefWithLabels(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) error {
 	return listTables(ctx, c, selector, "Metadata", each)
 }
 

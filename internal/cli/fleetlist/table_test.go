@@ -321,7 +321,7 @@ func TestListLabelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := map[string]*Member{}
-	err = ListWithLabels(t.Context(), cluster, "", func(m *Member) { all[m.Metadata.Name] = m })
+	err = ListBriefWithLabels(t.Context(), cluster, "", func(m *Member) { all[m.Metadata.Name] = m })
 	if err != nil || len(all) != 2 || include != "Metadata" {
 		t.Fatalf("%d members, %v, includeObject %q", len(all), err, include)
 	}

@@ -74,7 +74,7 @@ func merge(contexts []string, reports []*fleetReport, maxWorst int) *fleetReport
 	for _, n := range modules {
 		sum.Modules = append(sum.Modules, *n)
 	}
-	sortModules(sum.Modules)
+	sortByModuleAndVersion(sum.Modules)
 	slices.SortStableFunc(sum.Worst, func(a, b worstRuntime) int {
 		return cmp.Or(cmp.Compare(fleetlist.Severity(b.State), fleetlist.Severity(a.State)), a.Since.Compare(b.Since))
 	})
@@ -95,8 +95,8 @@ func sortBySeverity(states []runtimeCount) {
 	})
 }
 
-// sortModules sorts counts by module, version and channel. The highest version of a module is the first.
-func sortModules(modules []moduleCount) {
+// sortByModuleAndVersion sorts counts by module, version and channel. The highest version of a module is the first.
+func sortByModuleAndVersion(modules []moduleCount) {
 	slices.SortFunc(modules, func(a, b moduleCount) int {
 		return cmp.Or(strings.Compare(a.Module, b.Module), connection.CompareVersions(b.Version, a.Version),
 			strings.Compare(b.Version, a.Version), strings.Compare(a.Channel, b.Channel))

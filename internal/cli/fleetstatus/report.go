@@ -139,7 +139,7 @@ func (r *fleetReport) Show(p *console.Page) {
 		p.Line("")
 		var rows [][]string
 		for _, w := range r.Worst {
-			row := []string{w.Name, string(w.State), p.Ago(w.Since), console.OrDash(w.Reason), p.Clip(w.Message, 80)}
+			row := []string{w.Name, string(w.State), p.Age(w.Since), console.OrDash(w.Reason), p.Clip(w.Message, 80)}
 			if len(r.ControlPlanes) > 0 {
 				row = append([]string{w.Context}, row...)
 			}

@@ -96,7 +96,7 @@ func (t *tally) report(c *connection.Cluster, maxWorst int) *fleetReport {
 	for _, n := range t.modules {
 		r.Modules = append(r.Modules, *n)
 	}
-	sortModules(r.Modules)
+	sortByModuleAndVersion(r.Modules)
 	for _, m := range t.worstMembers(maxWorst) {
 		reason, message := m.Blocker()
 		r.Worst = append(r.Worst, worstRuntime{Name: m.Metadata.Name, State: m.State(), Since: m.Since(),

@@ -18,10 +18,10 @@ var remoteRef = apply.Ref{Group: v1beta2.GroupVersion.Group, Version: v1beta2.Gr
 	Kind: v1beta2.KindKyma, Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName}
 
 // VerifyOwner decides whether a Kyma may use a cluster, by the same rules as the manager. The parameter uid is the UID
-// of the Kyma, or "" if the Kyma does not exist yet. If the parameter take is true, the Kyma may take the cluster over.
-// If the Kyma is refused, the error is a *[ownership.Refusal].
+// of the Kyma, or "" if the Kyma does not exist yet. If the parameter mayTake is true, the Kyma may take the cluster
+// over. If the Kyma is refused, the error is a *[ownership.Refusal].
 func VerifyOwner(ctx context.Context, controlPlane *connection.Cluster, name string, uid types.UID,
-	r *connection.Cluster, take bool) (ownership.Found, error) {
+	r *connection.Cluster, mayTake bool) (ownership.Found, error) {
 	here, err := controlPlane.UID(ctx)
 	if err != nil {
 		return ownership.Found{}, controlPlane.Explain(err, "identifying this control plane")
@@ -42,7 +42,7 @@ func VerifyOwner(ctx context.Context, controlPlane *connection.Cluster, name str
 	if remote != nil {
 		annotations = remote.GetAnnotations()
 	}
-	found, err := ownership.Verify(ctx, objects, annotations, ownership.Claim{Take: take, Server: r.Config.Host,
+	found, err := ownership.Verify(ctx, objects, annotations, ownership.Claim{Take: mayTake, Server: r.Config.Host,
 		Me: ownership.Owner{ControlPlane: here, Kyma: controlPlane.Namespace + "/" + name, UID: uid}})
 	if _, refused := errors.AsType[*ownership.Refusal](err); refused || err == nil {
 		return found, err

@@ -188,15 +188,15 @@ func TestTimeout(t *testing.T) {
 	ended, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	<-ended.Done()
-	if err := in.explainDeadline(ended, errors.New("odd"), 0); console.ExitCode(err) != console.ExitNotReady ||
+	if err := in.toTimeoutError(ended, errors.New("odd"), 0); console.ExitCode(err) != console.ExitNotReady ||
 		!strings.Contains(err.Error(), "nothing is undone, try again") {
 		t.Errorf("after the timeout: %v", err)
 	}
-	if err := in.explainDeadline(ended, console.Fail(console.ExitForbidden, "no"), 0); console.ExitCode(
+	if err := in.toTimeoutError(ended, console.Fail(console.ExitForbidden, "no"), 0); console.ExitCode(
 		err) != console.ExitForbidden {
 		t.Errorf("an error with a code: %v", err)
 	}
-	if err := in.explainDeadline(t.Context(), errors.New("odd"), 0); err.Error() != "odd" {
+	if err := in.toTimeoutError(t.Context(), errors.New("odd"), 0); err.Error() != "odd" {
 		t.Errorf("before the timeout: %v", err)
 	}
 	if err := explainTimeout(context.DeadlineExceeded, "Deployment a"); console.ExitCode(err) != console.ExitNotReady ||

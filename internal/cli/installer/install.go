@@ -101,7 +101,7 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := in.prepare(ctx); err != nil {
+	if err := in.findStaleAndCheckPermissions(ctx); err != nil {
 		return err
 	}
 	if o.change.DryRun {
@@ -114,7 +114,7 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 	defer cancel()
 	report := func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }
 	if err := in.apply(ctx, report); err != nil {
-		return in.explainDeadline(ctx, err, o.change.Timeout)
+		return in.toTimeoutError(ctx, err, o.change.Timeout)
 	}
 	manager := managerIn(in.objects)
 	for _, m := range in.missingReferences(ctx, manager) {
@@ -129,7 +129,7 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 		return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what})
 	}
 	if err := in.waitReadyAndPrune(ctx, report); err != nil {
-		return in.explainDeadline(ctx, err, o.change.Timeout)
+		return in.toTimeoutError(ctx, err, o.change.Timeout)
 	}
 	return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what + " is ready"})
 }
@@ -195,14 +195,14 @@ func keepCRDVersionsServed(ctx context.Context, c *connection.Cluster, objects [
 		case err != nil:
 			return c.Explain(err, "reading CRD "+o.GetName())
 		default:
-			copyServed(o, live)
+			copyServedFlags(o, live)
 		}
 	}
 	return nil
 }
 
-// copyServed sets the field served of each version of a CRD to true if the CRD in the cluster serves this version.
-func copyServed(crd, live *unstructured.Unstructured) {
+// copyServedFlags sets the field served of each version of a CRD to true if the CRD in the cluster serves this version.
+func copyServedFlags(crd, live *unstructured.Unstructured) {
 	served := map[any]bool{}
 	versions, _, _ := unstructured.NestedSlice(live.Object, "spec", "versions")
 	for _, v := range versions {
@@ -220,7 +220,7 @@ func copyServed(crd, live *unstructured.Unstructured) {
 
 // preview prints the changes that klm install would make.
 func (in *installer) preview(ctx context.Context, a *console.App) error {
-	r := in.report()
+	r := in.valueChangesReport()
 	var err error
 	if r.Changes, r.Unchanged, err = trial.PreviewSet(ctx, in.Config, in.set, in.stale); err != nil {
 		return in.Explain(err, "sending the dry run")
@@ -234,7 +234,7 @@ func (in *installer) confirm(ctx context.Context, a *console.App, yes bool) erro
 	if !in.exists {
 		return nil
 	}
-	r, p := in.report(), a.Page()
+	r, p := in.valueChangesReport(), a.Page()
 	r.showValues(p)
 	if yes {
 		fmt.Fprint(a.Err, p.String())
@@ -254,8 +254,8 @@ func (in *installer) confirm(ctx context.Context, a *console.App, yes bool) erro
 	return a.Confirm(fmt.Sprintf("Change the lifecycle manager in namespace %s of %s?", in.Namespace, in))
 }
 
-// report returns a report about the changes that the installation will make to the values of the chart.
-func (in *installer) report() previewReport {
+// valueChangesReport returns a report about the changes that the installation will make to the values of the chart.
+func (in *installer) valueChangesReport() previewReport {
 	r := previewReport{}
 	if in.before != nil {
 		r.Values = compareValues(in.before.values, in.values)
@@ -415,9 +415,10 @@ func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured, v
 		Namespace: c.Namespace, Owner: connection.FieldOwner}}, nil
 }
 
-// prepare finds out which kinds the cluster serves and which objects were installed before. If permissions are missing,
-// prepare returns one error that lists all of them. prepare writes nothing.
-func (in *installer) prepare(ctx context.Context) error {
+// findStaleAndCheckPermissions finds out which kinds the cluster serves and which objects were installed before. If
+// permissions are missing, findStaleAndCheckPermissions returns one error that lists all of them.
+// findStaleAndCheckPermissions writes nothing.
+func (in *installer) findStaleAndCheckPermissions(ctx context.Context) error {
 	var err error
 	if in.refs, err = in.to.DesiredInventory(ctx, in.set); err != nil {
 		if len(in.refs) == 0 {
@@ -530,7 +531,7 @@ func (in *installer) apply(ctx context.Context, report func(string)) error {
 
 // waitReadyAndPrune waits until all objects are ready, and then deletes the stale objects.
 func (in *installer) waitReadyAndPrune(ctx context.Context, report func(string)) error {
-	if err := in.waitReady(ctx, report); err != nil || len(in.stale) == 0 {
+	if err := in.waitAllObjectsReady(ctx, report); err != nil || len(in.stale) == 0 {
 		return err
 	}
 	if err := in.remove(ctx, in.stale, report); err != nil {
@@ -540,9 +541,9 @@ func (in *installer) waitReadyAndPrune(ctx context.Context, report func(string))
 	return in.writeInventory(ctx, in.refs)
 }
 
-// waitReady waits until all objects are ready. waitReady returns an error early if an object cannot become ready
-// without a change by a person.
-func (in *installer) waitReady(ctx context.Context, report func(string)) error {
+// waitAllObjectsReady waits until all objects are ready. waitAllObjectsReady returns an error early if an object cannot
+// become ready without a change by a person.
+func (in *installer) waitAllObjectsReady(ctx context.Context, report func(string)) error {
 	reported := ""
 	for {
 		notReady, err := in.to.CheckReady(ctx, in.refs, &in.done)
@@ -578,8 +579,8 @@ func explainTimeout(err error, reported string) error {
 	return err
 }
 
-// explainDeadline converts errors after the timeout into one error.
-func (in *installer) explainDeadline(ctx context.Context, err error, timeout time.Duration) error {
+// toTimeoutError converts errors after the timeout into one error.
+func (in *installer) toTimeoutError(ctx context.Context, err error, timeout time.Duration) error {
 	if _, explained := errors.AsType[*console.Problem](err); !explained &&
 		errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return console.Fail(console.ExitNotReady, "not done after %s; nothing is undone, try again", timeout)

@@ -61,9 +61,9 @@ func withoutKept(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), isKept)
 }
 
-// encodeInventory encodes the objects that klm may delete. decodeInventory is the inverse function. decodeInventory
+// encodeInventoryJSON encodes the objects that klm may delete. decodeInventory is the inverse function. decodeInventory
 // leaves out objects that klm never deletes, also if a user has added such objects to the inventory.
-func encodeInventory(refs []apply.Ref) (string, error) {
+func encodeInventoryJSON(refs []apply.Ref) (string, error) {
 	all := []v1beta2.Resource{}
 	for _, r := range withoutKept(refs) {
 		all = append(all, v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind,
@@ -116,7 +116,7 @@ func readInventory(ctx context.Context, c *connection.Cluster) (*inventory, erro
 
 // writeInventory writes the inventory: the objects, and the values of this installation.
 func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error {
-	text, err := encodeInventory(refs)
+	text, err := encodeInventoryJSON(refs)
 	if err != nil {
 		return fmt.Errorf("encoding the inventory: %w", err)
 	}

@@ -29,7 +29,7 @@ func TestInventory(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			text, err := encodeInventory(c.refs)
+			text, err := encodeInventoryJSON(c.refs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestServeLiveVersions(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			copyServed(c.new, c.live)
+			copyServedFlags(c.new, c.live)
 			if diff := cmp.Diff(c.wants, c.new); diff != "" {
 				t.Errorf("%s: -want +got\n%s", c.reason, diff)
 			}

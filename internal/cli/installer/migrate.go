@@ -184,7 +184,7 @@ func checkMigration(c *corev1.Container) *migrationReport {
 	}
 	// Validate checks the flags of the listener only if the address of the listener is set.
 	m.ListenerAddress = cmp.Or(m.ListenerAddress, "example.com:443")
-	r.markRefused(m.Validate())
+	r.markInvalidFlags(m.Validate())
 	for _, e := range c.Env {
 		if result, reason := checkVariable(e.Name); result != "" {
 			r.Flags = append(r.Flags, migratedFlag{Name: "$" + e.Name, Value: e.Value, Result: result, Reason: reason})
@@ -194,12 +194,12 @@ func checkMigration(c *corev1.Container) *migrationReport {
 	return r
 }
 
-// markRefused marks the flags in the migration report whose values Validate refuses. Errors about flags that the
+// markInvalidFlags marks the flags in the migration report whose values Validate refuses. Errors about flags that the
 // migration report does not contain are ignored, because klm install sets the flags that are not in the report by
 // values of the chart.
-func (r *migrationReport) markRefused(refused error) {
-	if refused != nil {
-		for line := range strings.Lines(refused.Error()) {
+func (r *migrationReport) markInvalidFlags(validateErr error) {
+	if validateErr != nil {
+		for line := range strings.Lines(validateErr.Error()) {
 			name, problem, _ := strings.Cut(strings.TrimSpace(line), ": ")
 			for i := range r.Flags {
 				if f := &r.Flags[i]; f.Name == name && f.Result == flagKept {

@@ -100,8 +100,11 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	if err := in.removeAll(ctx, refs, func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }); err != nil {
-		return in.explainDeadline(ctx, err, o.timeout)
+	if err := in.stopManagerAndRemoveAll(ctx, refs, func(text string) {
+		fmt.Fprintf(a.Err, "  %s\n",
+			text)
+	}); err != nil {
+		return in.toTimeoutError(ctx, err, o.timeout)
 	}
 	return a.Print(console.Outcome{Object: "deployment/" + deploy.Release,
 		Result: fmt.Sprintf("lifecycle manager (%s) is removed from namespace %s", o.flavour, c.Namespace)})
@@ -159,9 +162,10 @@ func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []ap
 	}
 }
 
-// removeAll deletes the Deployment of the manager first, and waits until its pods have stopped, so that the manager can
-// release its Leases. When the pods have stopped, removeAll deletes all other objects of the installation.
-func (in *installer) removeAll(ctx context.Context, refs []apply.Ref, report func(string)) error {
+// stopManagerAndRemoveAll deletes the Deployment of the manager first, and waits until its pods have stopped, so that
+// the manager can release its Leases. When the pods have stopped, stopManagerAndRemoveAll deletes all other objects of
+// the installation.
+func (in *installer) stopManagerAndRemoveAll(ctx context.Context, refs []apply.Ref, report func(string)) error {
 	isManager := func(r apply.Ref) bool { return r.Kind == "Deployment" }
 	isInventory := func(r apply.Ref) bool { return r.Name == inventoryName }
 	var managers, inventory []apply.Ref

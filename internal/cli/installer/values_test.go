@@ -241,7 +241,7 @@ func TestNote(t *testing.T) {
 	for name, c := range cases {
 		in := &installer{Cluster: &connection.Cluster{Namespace: deploy.DefaultNamespace("")}, exists: c.exists,
 			before: c.before}
-		if got := in.report().Note != ""; got != c.want {
+		if got := in.valueChangesReport().Note != ""; got != c.want {
 			t.Errorf("%s: note %t, want %t", name, got, c.want)
 		}
 	}

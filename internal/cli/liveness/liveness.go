@@ -299,7 +299,7 @@ func (r *Report) Show(p *console.Page) {
 }
 
 // Texts returns the first line of the report, and what to do, which is "" if a manager works.
-func (r *Report) Texts() (first, more string) {
+func (r *Report) Texts() (firstLine, advice string) {
 	switch r.State {
 	case Working:
 		return r.workingLine(), ""
@@ -312,9 +312,9 @@ func (r *Report) Texts() (first, more string) {
 			who += " (version " + r.Version + ")"
 		}
 		return fmt.Sprintf("NO MANAGER WORKS in namespace %s: %s last renewed its Lease %s ago; all states are %s",
-			r.namespace, who, r.ageOf(r.LastRenewal), r.StalenessText()), r.Message + r.podsText("; ")
+			r.namespace, who, r.ageOf(r.LastRenewal), r.StalenessText()), r.Message + r.readyPodsText("; ")
 	}
-	return "whether a manager works is unknown: " + r.Message + r.podsText("; "), ""
+	return "whether a manager works is unknown: " + r.Message + r.readyPodsText("; "), ""
 }
 
 // workingLine returns the line about managers that work.
@@ -336,7 +336,7 @@ func (r *Report) workingLine() string {
 		parts = append(parts, "leader "+r.Leader)
 	}
 	parts = append(parts, "Lease renewed "+r.ageOf(r.LastRenewal)+" ago")
-	text := who + " works: " + strings.Join(parts, ", ") + r.podsText(", ")
+	text := who + " works: " + strings.Join(parts, ", ") + r.readyPodsText(", ")
 	if r.UnheldShards > 0 {
 		text += fmt.Sprintf("; %d shards are held by no live replica: their runtimes wait", r.UnheldShards)
 	}
@@ -356,8 +356,8 @@ func (r *Report) versions() []string {
 	return slices.DeleteFunc(slices.Compact(all), func(v string) bool { return v == "" })
 }
 
-// podsText returns a text about the pods of the Deployment after a separator, or "" if they are unknown.
-func (r *Report) podsText(separator string) string {
+// readyPodsText returns a text about the pods of the Deployment after a separator, or "" if they are unknown.
+func (r *Report) readyPodsText(separator string) string {
 	if r.Pods == nil {
 		return ""
 	}

@@ -87,26 +87,26 @@ func buildModule(ctx context.Context, a *console.App, o buildOptions) error {
 	}
 	m, err := author.Build(ctx, o.source)
 	if err != nil {
-		return ocmaccess.Explain(err)
+		return ocmaccess.ExplainWithExitCode(err)
 	}
 	printFindings(a, m.Findings)
 	made, err := ocm.Pack(m.Archive())
 	if err != nil {
-		return ocmaccess.Explain(err)
+		return ocmaccess.ExplainWithExitCode(err)
 	}
 	p, err := ocmaccess.Open("ctf::"+o.archive, storage.Access{}, true)
 	if err != nil {
 		return err
 	}
 	if _, err := p.Write(ctx, true, made); err != nil {
-		return ocmaccess.Explain(err)
+		return ocmaccess.ExplainWithExitCode(err)
 	}
 	if err := os.WriteFile(o.template, m.Template, 0o644); err != nil { //nolint:gosec // others may read it
 		return console.Fail(console.ExitFailed, "writing the ModuleTemplate: %v", err)
 	}
 	if o.constructor != "" {
 		if err := m.WriteConstructor(o.constructor, o.template); err != nil {
-			return ocmaccess.Explain(err)
+			return ocmaccess.ExplainWithExitCode(err)
 		}
 	}
 	return a.Print(buildReport{m.Name, m.Version, made.Digest(), o.archive, o.template, m.Images, m.Findings})
@@ -202,7 +202,7 @@ func copyCommand(a *console.App, use, short, long, example string, args cobra.Po
 					strings.Join(copyReport{to.String(), done}.Names(), ", "))
 			}
 			if err != nil {
-				return ocmaccess.Explain(err)
+				return ocmaccess.ExplainWithExitCode(err)
 			}
 			return a.Print(copyReport{to.String(), done})
 		})

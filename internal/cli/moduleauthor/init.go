@@ -18,7 +18,7 @@ klm module init example.com/module/greeter --directory greeter --team example/bl
 		console.Arguments("COMPONENT"), func(_ *cobra.Command, args []string) error {
 			written, err := author.Init(folder, args[0], team)
 			if err != nil {
-				return ocmaccess.Explain(err)
+				return ocmaccess.ExplainWithExitCode(err)
 			}
 			return a.Print(skeleton(written))
 		})

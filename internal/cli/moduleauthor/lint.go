@@ -135,7 +135,7 @@ func (l lintReport) showFindings(p *console.Page) {
 func lintModule(ctx context.Context, a *console.App, o lintOptions) error {
 	m, err := author.Inspect(ctx, o.source)
 	if err != nil {
-		return ocmaccess.Explain(err)
+		return ocmaccess.ExplainWithExitCode(err)
 	}
 	l := lintReport{Name: m.Name, Version: m.Version, all: o.all}
 	var before *author.Module
@@ -145,7 +145,7 @@ func lintModule(ctx context.Context, a *console.App, o lintOptions) error {
 			return err
 		}
 		if before, err = author.Load(ctx, p); err != nil {
-			return ocmaccess.Explain(err)
+			return ocmaccess.ExplainWithExitCode(err)
 		}
 		l.Previous = before.Version
 	}

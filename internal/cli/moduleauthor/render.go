@@ -28,11 +28,11 @@ klm module render -o json | jq -r '.images[]'`,
 				source.File = args[0]
 			}
 			if template != "" {
-				return showOutput(cmd.Context(), a, source, template)
+				return showChartTemplateOutput(cmd.Context(), a, source, template)
 			}
 			m, err := author.Build(cmd.Context(), source)
 			if err != nil {
-				return ocmaccess.Explain(err)
+				return ocmaccess.ExplainWithExitCode(err)
 			}
 			return a.Print(renderReport{Name: m.Name, Version: m.Version, Images: m.Images,
 				Manifest: string(m.Manifest)})
@@ -63,19 +63,19 @@ func (r renderReport) Show(p *console.Page) {
 	p.WriteString(strings.TrimSuffix(r.Manifest, "\n") + "\n")
 }
 
-// showOutput shows the output of one template.
-func showOutput(ctx context.Context, a *console.App, source author.Source, template string) error {
+// showChartTemplateOutput shows the output of one template.
+func showChartTemplateOutput(ctx context.Context, a *console.App, source author.Source, templatePath string) error {
 	texts, err := author.TemplateOutputs(ctx, source)
 	if err != nil {
-		return ocmaccess.Explain(err)
+		return ocmaccess.ExplainWithExitCode(err)
 	}
-	text, ok := texts[template]
+	text, ok := texts[templatePath]
 	switch {
 	case len(texts) == 0:
 		return console.Fail(console.ExitUsage, "--template: the manifest of %s is no chart", source.File)
 	case !ok:
-		return console.Fail(console.ExitNotFound, "--template: the chart has no output of %q; it has %s", template,
+		return console.Fail(console.ExitNotFound, "--template: the chart has no output of %q; it has %s", templatePath,
 			strings.Join(slices.Sorted(maps.Keys(texts)), ", "))
 	}
-	return a.Print(renderReport{Template: template, Manifest: text})
+	return a.Print(renderReport{Template: templatePath, Manifest: text})
 }

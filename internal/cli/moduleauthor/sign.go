@@ -90,7 +90,7 @@ func signModule(ctx context.Context, a *console.App, reference string, access st
 	}
 	done, err := storage.Sign(ctx, p, s)
 	if err != nil {
-		return ocmaccess.Explain(err)
+		return ocmaccess.ExplainWithExitCode(err)
 	}
 	return a.Print(signReport(done))
 }
@@ -123,7 +123,7 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 			}
 			done, err := storage.Verify(cmd.Context(), p, images)
 			if err != nil {
-				return ocmaccess.Explain(err)
+				return ocmaccess.ExplainWithExitCode(err)
 			}
 			return a.Print(verifyReport(done))
 		})

@@ -91,7 +91,7 @@ func (t testReport) Show(p *console.Page) {
 func testModule(ctx context.Context, a *console.App, o testOptions) (err error) {
 	m, err := author.Build(ctx, o.source)
 	if err != nil {
-		return ocmaccess.Explain(err)
+		return ocmaccess.ExplainWithExitCode(err)
 	}
 	t := trial.Trial{Module: m, Timeout: o.timeout, Progress: func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }}
 	if o.previous != "" {
@@ -100,7 +100,7 @@ func testModule(ctx context.Context, a *console.App, o testOptions) (err error) 
 			return err
 		}
 		if t.Previous, err = author.Load(ctx, p); err != nil {
-			return ocmaccess.Explain(err)
+			return ocmaccess.ExplainWithExitCode(err)
 		}
 	}
 	local := a.Config.Kubeconfig == "" && a.Config.Context == ""
@@ -166,7 +166,7 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 			return nil, errors.Join(console.Fail(console.ExitUsage, "--image: %q is not REPOSITORY=PROGRAM", image),
 				os.RemoveAll(dir))
 		}
-		args = append(args, imageFlags(image, t)...)
+		args = append(args, playgroundImageFlags(image, t)...)
 		for _, used := range t.Module.Images {
 			t.Simulated = t.Simulated && !isOfRepository(used, repository)
 		}
@@ -211,10 +211,10 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 	return stop, nil
 }
 
-// imageFlags converts one flag --image of klm module test into flags of the program playground, which runs the test
-// cluster. The program playground needs complete names of image repositories. Therefore imageFlags returns one flag for
-// each image repository that the tested versions use and that matches the name in --image.
-func imageFlags(repositoryAndProgram string, t *trial.Trial) []string {
+// playgroundImageFlags converts one flag --image of klm module test into flags of the program playground, which runs
+// the test cluster. The program playground needs complete names of image repositories. Therefore playgroundImageFlags
+// returns one flag for each image repository that the tested versions use and that matches the name in --image.
+func playgroundImageFlags(repositoryAndProgram string, t *trial.Trial) []string {
 	repository, program, _ := strings.Cut(repositoryAndProgram, "=")
 	names := map[string]bool{repository: true}
 	for _, m := range []*author.Module{t.Module, t.Previous} {

@@ -10,8 +10,8 @@
 //
 // # How it works
 //
-// [Open] calls storage.Open. [Explain] gives errors of package author and package registry an exit code. If a registry
-// requires a login, the error also contains an instruction how the user can log in.
+// [Open] calls storage.Open. [ExplainWithExitCode] gives errors of package author and package registry an exit code. If
+// a registry requires a login, the error also contains an instruction how the user can log in.
 //
 // # What it does not do
 //

@@ -67,12 +67,12 @@ func (l oneLogin) Resolve(authn.Resource) (authn.Authenticator, error) { return 
 // Open opens a registry or an archive. If the archive does not exist and create is true, Open creates the archive.
 func Open(reference string, access storage.Access, create bool) (*storage.Place, error) {
 	p, err := storage.Open(reference, access, create)
-	return p, Explain(err)
+	return p, ExplainWithExitCode(err)
 }
 
-// Explain adds the exit code of klm to an error of the Go packages author and registry. If a login is missing, Explain
-// adds an instruction to log in.
-func Explain(err error) error {
+// ExplainWithExitCode adds the exit code of klm to an error of the Go packages author and registry. If a login is
+// missing, ExplainWithExitCode adds an instruction to log in.
+func ExplainWithExitCode(err error) error {
 	if err == nil {
 		return nil
 	}

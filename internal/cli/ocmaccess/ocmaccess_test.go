@@ -126,7 +126,7 @@ func TestExplain(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := Explain(c.err)
+			err := ExplainWithExitCode(c.err)
 			if console.ExitCode(err) != c.code || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: exit code %d, want %d: %v", c.reason, console.ExitCode(err), c.code, err)
 			}

@@ -94,11 +94,11 @@ func restorableCopy(o *unstructured.Unstructured) *unstructured.Unstructured {
 		}
 	}
 	if status, ok := out.Object["status"].(map[string]any); ok {
-		resetObservedGeneration(status, o.GetGeneration())
+		setObservedGenerationForNewObject(status, o.GetGeneration())
 		conditions, _ := status["conditions"].([]any)
 		for _, c := range conditions {
 			if c, ok := c.(map[string]any); ok {
-				resetObservedGeneration(c, o.GetGeneration())
+				setObservedGenerationForNewObject(c, o.GetGeneration())
 			}
 		}
 	}
@@ -117,10 +117,11 @@ func restorableFinalizers(o *unstructured.Unstructured) []any {
 	return kept
 }
 
-// resetObservedGeneration prepares the field observedGeneration for a new object, whose generation is 1. If
-// observedGeneration equals the generation of the saved object, resetObservedGeneration sets observedGeneration to 1.
-// If they differ, the saved status is outdated, and resetObservedGeneration removes observedGeneration.
-func resetObservedGeneration(fields map[string]any, savedGeneration int64) {
+// setObservedGenerationForNewObject prepares the field observedGeneration for a new object, whose generation is 1. If
+// observedGeneration equals the generation of the saved object, setObservedGenerationForNewObject sets
+// observedGeneration to 1. If they differ, the saved status is outdated, and setObservedGenerationForNewObject removes
+// observedGeneration.
+func setObservedGenerationForNewObject(fields map[string]any, savedGeneration int64) {
 	switch observed, ok := fields["observedGeneration"].(int64); {
 	case !ok:
 	case observed == savedGeneration:

@@ -31,7 +31,7 @@ func refuseLiveManager(ctx context.Context, a *console.App, c *connection.Cluste
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(page.Items[i].Object, l); err != nil {
 			continue
 		}
-		if isOfManager(l) && isValid(l, a.Now()) {
+		if isLeaderOrShardingLease(l) && isValid(l, a.Now()) {
 			return console.Fail(console.ExitNotReady, "a manager works in namespace %s: Lease %s is held by %s until "+
 				"%s: stop it first (kubectl -n %s scale deployment lifecycle-manager --replicas=0), and wait until "+
 				"its Lease ends", c.Namespace, l.Name, *l.Spec.HolderIdentity,
@@ -46,8 +46,8 @@ func refuseLiveManager(ctx context.Context, a *console.App, c *connection.Cluste
 // the Lease of its leader.
 const leaderLease = "893110f7.kyma-project.io"
 
-// isOfManager reports whether a Lease belongs to a manager.
-func isOfManager(l *coordinationv1.Lease) bool {
+// isLeaderOrShardingLease reports whether a Lease belongs to a manager.
+func isLeaderOrShardingLease(l *coordinationv1.Lease) bool {
 	return l.Name == leaderLease || l.Labels[v1beta2.LabelLease] != ""
 }
 

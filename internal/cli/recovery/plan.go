@@ -53,7 +53,7 @@ func decide(d document, live *unstructured.Unstructured, hasKyma, isReplacing bo
 		return create
 	case d.GetKind() == "Namespace":
 		return unchanged
-	case !sameContent(d.Unstructured, live) || live.GetDeletionTimestamp() != nil && !d.deleting:
+	case !isEqualExceptStatus(d.Unstructured, live) || live.GetDeletionTimestamp() != nil && !d.deleting:
 		if isReplacing && live.GetDeletionTimestamp() == nil {
 			return replace
 		}
@@ -64,8 +64,9 @@ func decide(d document, live *unstructured.Unstructured, hasKyma, isReplacing bo
 	return unchanged
 }
 
-// sameContent reports whether an object of the backup and an object of the cluster are equal, without their status.
-func sameContent(saved, live *unstructured.Unstructured) bool {
+// isEqualExceptStatus reports whether an object of the backup and an object of the cluster are equal, without their
+// status.
+func isEqualExceptStatus(saved, live *unstructured.Unstructured) bool {
 	without := func(o *unstructured.Unstructured) map[string]any {
 		out := restorableCopy(o).Object
 		delete(out, "status")

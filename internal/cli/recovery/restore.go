@@ -170,7 +170,7 @@ func (w *writer) restoreObject(ctx context.Context, d document) error {
 	delete(o.Object, "status")
 	switch act {
 	case create:
-		if err := w.setOwner(ctx, o); err != nil {
+		if err := w.setKymaAsManifestOwner(ctx, o); err != nil {
 			return err
 		}
 		err := w.cluster.Create(ctx, o, client.FieldOwner(connection.FieldOwner))
@@ -212,9 +212,9 @@ func (w *writer) restoreObject(ctx context.Context, d document) error {
 	return nil
 }
 
-// setOwner makes a Kyma the owner of its Manifest, as the manager does for a new Manifest. A Manifest that a user has
-// created has no owner.
-func (w *writer) setOwner(ctx context.Context, o *unstructured.Unstructured) error {
+// setKymaAsManifestOwner makes a Kyma the owner of its Manifest, as the manager does for a new Manifest. A Manifest
+// that a user has created has no owner.
+func (w *writer) setKymaAsManifestOwner(ctx context.Context, o *unstructured.Unstructured) error {
 	labels := o.GetLabels()
 	if o.GetKind() != v1beta2.KindManifest || labels[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager {
 		return nil
@@ -276,8 +276,8 @@ var actionKeys = [actionCount]string{create: "created", addStatus: "statusAdded"
 
 func (r restoreReport) Names() []string { return []string{r.File} }
 
-// textOf returns the text about an action.
-func (r restoreReport) textOf(a action) string {
+// actionWording returns the text about an action.
+func (r restoreReport) actionWording(a action) string {
 	if r.done {
 		return actionTexts[a][1]
 	}
@@ -295,7 +295,7 @@ func (r restoreReport) Show(p *console.Page) {
 		var parts []string
 		for a, n := range counts {
 			if n > 0 {
-				parts = append(parts, fmt.Sprintf("%d %s", n, r.textOf(action(a))))
+				parts = append(parts, fmt.Sprintf("%d %s", n, r.actionWording(action(a))))
 			}
 		}
 		rows = append(rows, []string{"  " + kind.Kind, strings.Join(parts, ", ")})
@@ -307,7 +307,7 @@ func (r restoreReport) Show(p *console.Page) {
 			if n := r.plan.total(a) - len(names); n > 0 {
 				more = fmt.Sprintf(" and %d more", n)
 			}
-			p.Wrap("  ", r.textOf(a)+": "+strings.Join(names, ", ")+more)
+			p.Wrap("  ", r.actionWording(a)+": "+strings.Join(names, ", ")+more)
 		}
 	}
 	if n := r.plan.deleting; n > 0 {

@@ -123,8 +123,8 @@ func (r *rolloutRow) isAccepted(l *console.Listing) bool {
 		l.Accepts(console.FilterState, string(r.Phase), string(r.State))
 }
 
-// phase returns the phase of a rollout as a text for people.
-func (r *rolloutRow) phase() string {
+// phaseWithNotes returns the phase of a rollout as a text for people, with notes such as "paused".
+func (r *rolloutRow) phaseWithNotes() string {
 	phase := cmp.Or(string(r.Phase), string(console.StateNew))
 	var notes []string
 	if r.Urgency != "" && r.Urgency != v1beta2.UrgencyNormal {
@@ -155,9 +155,9 @@ func (l rolloutList) Show(p *console.Page) {
 	var rows [][]string
 	for _, r := range l {
 		n := &r.Runtimes
-		rows = append(rows, []string{r.Name, r.phase(), console.OrDash(r.From), r.To, console.OrDash(r.Stage),
+		rows = append(rows, []string{r.Name, r.phaseWithNotes(), console.OrDash(r.From), r.To, console.OrDash(r.Stage),
 			fmt.Sprintf("%d/%d", n.Proven, n.InScope), fmt.Sprint(n.Updating), fmt.Sprint(n.Failed), fmt.Sprint(n.Lost),
-			p.Ago(r.Created), p.When(r.ETA), console.OrDash(r.Policy), p.Clip(r.Message, 80)})
+			p.Age(r.Created), p.When(r.ETA), console.OrDash(r.Policy), p.Clip(r.Message, 80)})
 	}
 	p.Table([]string{"NAME", "PHASE", "FROM", "TO", "STAGE", "PROVEN", "UPDATING", "FAILED", "LOST", "AGE", "+ETA",
 		"+POLICY", "MESSAGE"}, rows)

@@ -150,7 +150,7 @@ func (l promotionList) Show(p *console.Page) {
 	var rows [][]string
 	for _, r := range l {
 		rows = append(rows, []string{r.Module, r.From + " → " + r.To, console.OrDash(r.Current),
-			console.OrDash(r.Version), string(r.State), p.Ago(r.Since)})
+			console.OrDash(r.Version), string(r.State), p.Age(r.Since)})
 	}
 	p.Table([]string{"MODULE", "CHANNELS", "CURRENT", "PROMOTED", "STATE", "SINCE"}, rows)
 	for _, r := range l {

@@ -176,14 +176,14 @@ func phaseSince(s *v1beta2.ModuleRolloutStatus) time.Time {
 func (r *rolloutReport) Names() []string { return []string{r.Name} }
 
 func (r *rolloutReport) Show(p *console.Page) {
-	p.Line("%s is %s%s", r.Name, r.phase(), p.Since(r.Since))
+	p.Line("%s is %s%s", r.Name, r.phaseWithNotes(), p.Since(r.Since))
 	about := []string{fmt.Sprintf("module %s", r.Module), "channel " + r.Channel,
 		console.OrDash(r.From) + " → " + r.To}
 	if r.Policy != "" {
 		about = append(about, "policy "+r.Policy)
 	}
 	if !r.Created.IsZero() {
-		about = append(about, "made "+p.Ago(r.Created)+" ago")
+		about = append(about, "made "+p.Age(r.Created)+" ago")
 	}
 	p.Line("  %s", strings.Join(about, " · "))
 	if r.Message != "" {
@@ -205,7 +205,7 @@ func (r *rolloutReport) Show(p *console.Page) {
 	p.Line("")
 	r.showStages(p)
 	r.showGates(p)
-	r.showBlockers(p)
+	r.showBlockersAndWorstRuntimes(p)
 	r.showWayBack(p)
 	r.showApprovalsAndResumptions(p)
 }
@@ -278,7 +278,7 @@ func (r *rolloutReport) showGates(p *console.Page) {
 	}
 }
 
-func (r *rolloutReport) showBlockers(p *console.Page) {
+func (r *rolloutReport) showBlockersAndWorstRuntimes(p *console.Page) {
 	if len(r.Blockers) > 0 {
 		p.Line("")
 		p.Line("In the way:")
@@ -319,9 +319,9 @@ func (r *rolloutReport) showApprovalsAndResumptions(p *console.Page) {
 		if r.Plan != "" && a.Plan != r.Plan {
 			note = "; it is for another plan and does not count"
 		}
-		p.Line("Stage %s was approved by %s %s ago%s", a.Stage, a.By, p.Ago(a.At.Time), note)
+		p.Line("Stage %s was approved by %s %s ago%s", a.Stage, a.By, p.Age(a.At.Time), note)
 	}
 	for _, s := range r.Resumptions {
-		p.Wrap("", fmt.Sprintf("Resumed by %s %s ago: %s", cmp.Or(s.By, "somebody"), p.Ago(s.At.Time), s.Reason))
+		p.Wrap("", fmt.Sprintf("Resumed by %s %s ago: %s", cmp.Or(s.By, "somebody"), p.Age(s.At.Time), s.Reason))
 	}
 }

@@ -26,7 +26,7 @@ func Commands(a *console.App) []*cobra.Command {
 		listCommand(a),
 		enableCommand(a),
 		disableCommand(a),
-		setChannelCommand(a),
+		setModuleChannelCommand(a),
 		setVersionCommand(a),
 		manageCommand(a),
 		unmanageCommand(a),

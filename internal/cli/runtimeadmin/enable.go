@@ -63,7 +63,7 @@ func enableModule(ctx context.Context, a *console.App, o enableOptions) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	return changeModule(ctx, a, o.module, o.moduleChange, func(w *edit) error {
+	return changeModuleRequestAndWait(ctx, a, o.module, o.moduleChange, func(w *edit) error {
 		if m := w.typedEntryOf(o.module); m != nil {
 			if o.channel != "" && m.Channel != o.channel || o.version != "" && m.Version != o.version ||
 				o.policy != "" && string(m.Policy()) != o.policy {
@@ -112,10 +112,10 @@ func (o *moduleChange) RegisterDowngrade(f *pflag.FlagSet) {
 		"allow a lower version than the installed one, if the module supports that; only for this change")
 }
 
-// changeModule changes the request for one module and waits until the change is done. changeModule checks the request
-// against the catalog first, unless o.force is set. If a downgrade was allowed for this change, the permission is
-// removed when the change is done.
-func changeModule(ctx context.Context, a *console.App, module string, o moduleChange,
+// changeModuleRequestAndWait changes the request for one module and waits until the change is done.
+// changeModuleRequestAndWait checks the request against the catalog first, unless o.force is set. If a downgrade was
+// allowed for this change, the permission is removed when the change is done.
+func changeModuleRequestAndWait(ctx context.Context, a *console.App, module string, o moduleChange,
 	change func(*edit) error) error {
 	c, err := connection.Runtime(ctx, a)
 	if err != nil {

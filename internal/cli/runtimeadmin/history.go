@@ -24,7 +24,7 @@ klm module history sample`,
 			if len(args) > 0 {
 				module = args[0]
 			}
-			return diagnosis.PrintHistory(cmd.Context(), a, c, &l, c.OwnKyma, module)
+			return diagnosis.PrintModuleChanges(cmd.Context(), a, c, &l, c.OwnKyma, module)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
 	l.Register(c, diagnosis.HistoryFilters...)

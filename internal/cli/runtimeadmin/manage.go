@@ -18,7 +18,7 @@ klm module manage sample --policy Ignore`,
 			if err := (&enableOptions{policy: policy}).validate(); err != nil {
 				return err
 			}
-			return changeModule(cmd.Context(), a, args[0], o, func(w *edit) error {
+			return changeModuleRequestAndWait(cmd.Context(), a, args[0], o, func(w *edit) error {
 				entry, err := w.existingEntry(args[0])
 				if err != nil {
 					return err
@@ -44,7 +44,7 @@ func unmanageCommand(a *console.App) *cobra.Command {
 		`
 klm module unmanage sample`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
-			return changeModule(cmd.Context(), a, args[0], o, func(w *edit) error {
+			return changeModuleRequestAndWait(cmd.Context(), a, args[0], o, func(w *edit) error {
 				entry, err := w.existingEntry(args[0])
 				if err != nil {
 					return err

@@ -37,7 +37,7 @@ func resumeCommand(a *console.App) *cobra.Command {
 			"runtime resume.", `
 klm module resume sample`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
-			return resumeModule(cmd.Context(), a, args[0], flags.WaitFlags, flags.DryRun)
+			return resumeModuleAndAwaitPauseEnd(cmd.Context(), a, args[0], flags.WaitFlags, flags.DryRun)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
 	flags.Register(c.Flags())
@@ -65,9 +65,10 @@ func pauseModule(ctx context.Context, a *console.App, module, reason string, dry
 	return a.Print(console.Outcome{Object: module, Result: done})
 }
 
-// resumeModule ends the pause of a module, and waits until the control plane has changed the status of the module.
-// Without this wait, the next klm command could show the status from before.
-func resumeModule(ctx context.Context, a *console.App, module string, wait console.WaitFlags, dryRun bool) error {
+// resumeModuleAndAwaitPauseEnd ends the pause of a module, and waits until the control plane has changed the status of
+// the module. Without this wait, the next klm command could show the status from before.
+func resumeModuleAndAwaitPauseEnd(ctx context.Context, a *console.App, module string, wait console.WaitFlags,
+	dryRun bool) error {
 	const key = v1beta2.AnnotationPausedModulePrefix
 	c, err := connection.Runtime(ctx, a)
 	if err != nil {
@@ -99,7 +100,7 @@ func resumeModule(ctx context.Context, a *console.App, module string, wait conso
 		done = "module " + module + " would be resumed"
 	case !wait.NoWait:
 		err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, wait.Timeout, func(k *v1beta2.Kyma) connection.Progress {
-			return resumeProgress(k, module, &before)
+			return pauseEndProgress(k, module, &before)
 		})
 	}
 	if err != nil {
@@ -108,8 +109,8 @@ func resumeModule(ctx context.Context, a *console.App, module string, wait conso
 	return a.Print(console.Outcome{Object: module, Result: done})
 }
 
-// resumeProgress compares the status of a module with its status before the pause was ended.
-func resumeProgress(k *v1beta2.Kyma, module string, before *v1beta2.ModuleStatus) connection.Progress {
+// pauseEndProgress compares the status of a module with its status before the pause was ended.
+func pauseEndProgress(k *v1beta2.Kyma, module string, statusBefore *v1beta2.ModuleStatus) connection.Progress {
 	var now *v1beta2.ModuleStatus
 	if k != nil {
 		now = k.ModuleStatus(module)
@@ -117,7 +118,7 @@ func resumeProgress(k *v1beta2.Kyma, module string, before *v1beta2.ModuleStatus
 	switch {
 	case now == nil || !isPauseCode(now.Reason):
 		return connection.Progress{Done: true}
-	case now.Reason != before.Reason || now.Message != before.Message:
+	case now.Reason != statusBefore.Reason || now.Message != statusBefore.Message:
 		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s: %s: %s", module, now.Reason,
 			now.Message)}
 	}

@@ -94,7 +94,7 @@ func TestResumeProgress(t *testing.T) {
 		"NoKyma":  {"the Kyma was deleted in the meantime", nil, true, false},
 	}
 	for name, c := range cases {
-		if got := resumeProgress(c.now, "sample", before); got.Done != c.done || (got.Blocked != nil) != c.blocked {
+		if got := pauseEndProgress(c.now, "sample", before); got.Done != c.done || (got.Blocked != nil) != c.blocked {
 			t.Errorf("%s: %s: %+v, want done %v, blocked %v", name, c.reason, got, c.done, c.blocked)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-func setChannelCommand(a *console.App) *cobra.Command {
+func setModuleChannelCommand(a *console.App) *cobra.Command {
 	var o moduleChange
 	c := a.Command("set-channel MODULE CHANNEL",
 		"let a module follow another release channel, and wait until its version is installed",
@@ -15,7 +15,7 @@ func setChannelCommand(a *console.App) *cobra.Command {
 klm module set-channel sample fast
 klm module set-channel sample regular --allow-downgrade`,
 		console.Arguments("MODULE", "CHANNEL"), func(cmd *cobra.Command, args []string) error {
-			return changeModule(cmd.Context(), a, args[0], o, func(w *edit) error {
+			return changeModuleRequestAndWait(cmd.Context(), a, args[0], o, func(w *edit) error {
 				entry, err := w.existingEntry(args[0])
 				if err != nil {
 					return err
@@ -40,7 +40,7 @@ klm module set-version sample 2.0.0
 klm module set-version sample 1.0.0 --allow-downgrade
 klm module set-version sample 2.0.0 --dry-run`,
 		console.Arguments("MODULE", "VERSION"), func(cmd *cobra.Command, args []string) error {
-			return changeModule(cmd.Context(), a, args[0], o, func(w *edit) error {
+			return changeModuleRequestAndWait(cmd.Context(), a, args[0], o, func(w *edit) error {
 				entry, err := w.existingEntry(args[0])
 				if err != nil {
 					return err

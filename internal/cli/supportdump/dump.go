@@ -117,7 +117,7 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 		if d.kind.Group == v1beta2.GroupVersion.Group && !c.Serves[d.file] {
 			continue // the cluster does not serve this kind
 		}
-		objects, err := listForDump(ctx, c, d.kind, d.limit, onlyRuntime)
+		objects, err := listObjectsBeforeRedaction(ctx, c, d.kind, d.limit, onlyRuntime)
 		if err != nil {
 			fmt.Fprintf(&problems, "%s: %v\n", d.file, err)
 			report.Missing = append(report.Missing, d.file)
@@ -143,15 +143,15 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 	about := fmt.Sprintf("klm %s, %s\nserver %s, context %s, namespace %s, control plane: %t\nserver version: %s\n",
 		config.Version, a.Now().UTC().Format(time.RFC3339), text.WithoutURLLogins(c.URL.String()), c.Context,
 		c.Namespace,
-		c.IsControlPlane(), serverVersion(ctx, c))
+		c.IsControlPlane(), kubernetesVersionOrEmpty(ctx, c))
 	if err := put("about.txt", []byte(about)); err != nil {
 		return err
 	}
 	return a.Print(report)
 }
 
-// serverVersion returns the version of Kubernetes, or "" if the version cannot be read.
-func serverVersion(ctx context.Context, c *connection.Cluster) string {
+// kubernetesVersionOrEmpty returns the version of Kubernetes, or "" if the version cannot be read.
+func kubernetesVersionOrEmpty(ctx context.Context, c *connection.Cluster) string {
 	var v struct {
 		GitVersion string `json:"gitVersion"`
 	}
@@ -161,8 +161,8 @@ func serverVersion(ctx context.Context, c *connection.Cluster) string {
 	return v.GitVersion
 }
 
-// listForDump lists the objects of a kind for the archive.
-func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVersionKind, limit int64,
+// listObjectsBeforeRedaction lists the objects of a kind for the archive.
+func listObjectsBeforeRedaction(ctx context.Context, c *connection.Cluster, kind schema.GroupVersionKind, limit int64,
 	onlyRuntime string) ([]map[string]any, error) {
 	if kind.Kind == "Secret" {
 		return listSecretMetadata(ctx, c, onlyRuntime)

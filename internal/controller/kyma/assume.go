@@ -53,15 +53,16 @@ func (n *run) assumeUnchanged(ctx context.Context) error {
 // the Kyma was Ready when this process started, and its agent reports the changes in the runtime.
 func (n *run) mayAssumeUnchanged() bool {
 	s := &n.kyma.Status
-	return !n.isKnown(n.kyma.Name) && !n.InCluster && s.State == v1beta2.StateReady &&
+	return !n.wasReconciledByThisProcess(n.kyma.Name) && !n.InCluster && s.State == v1beta2.StateReady &&
 		s.ObservedGeneration == n.kyma.Generation &&
-		n.agents.ReportsChanges(s.Agent, n.now) && channel.PauseBlocker(n.kyma, "") == nil && n.isRuntimePrepared()
+		n.agents.ReportsChanges(s.Agent, n.now) && channel.PauseBlocker(n.kyma, "") == nil &&
+		n.hasBaseAndCatalogByStatus()
 }
 
-// isRuntimePrepared reports whether the runtime has the base objects, the catalog copy and the pull Secret, according
-// to the status of the Kyma. The pull Secret is checked because it may have been added to the configuration after the
-// last reconcile.
-func (n *run) isRuntimePrepared() bool {
+// hasBaseAndCatalogByStatus reports whether the runtime has the base objects, the catalog copy and the pull Secret,
+// according to the status of the Kyma. The pull Secret is checked because it may have been added to the configuration
+// after the last reconcile.
+func (n *run) hasBaseAndCatalogByStatus() bool {
 	has := func(kind string) bool { return meta.IsStatusConditionTrue(n.kyma.Status.Conditions, kind) }
 	return has(v1beta2.ConditionCRDsSync) && has(v1beta2.ConditionModuleCatalog) &&
 		(n.PullSecret == "" || has(v1beta2.ConditionSKRImagePullSecretSync))

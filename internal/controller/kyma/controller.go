@@ -175,7 +175,7 @@ type Reconciler struct {
 
 	retries retry.Requests
 
-	policyChanges chan event.GenericEvent // for PolicyChanges; it holds one event
+	policyChanges chan event.GenericEvent // for PolicyOrClockChanges; it holds one event
 
 	mu    sync.Mutex
 	known map[string]*record // guarded by mu; by name of the Kyma
@@ -255,21 +255,22 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 			return fmt.Errorf("adding a background task: %w", err)
 		}
 	}
-	specChanged := builder.WithPredicates(loop.SpecOrMetadataChanged(recordAnnotations...))
+	specChanged := builder.WithPredicates(loop.SpecLabelsOrAnnotationsChanged(recordAnnotations...))
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.Kyma{}, specChanged).
-		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.probeForRetry)).
+		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.probeRuntimeOfRetriedKyma)).
 		Watches(&v1beta2.Manifest{}, r.onManifest()).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(),
 			builder.WithPredicates( // the coordinator reads the urgency
-				loop.SpecOrMetadataChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationUrgency,
+				loop.SpecLabelsOrAnnotationsChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationUrgency,
 					v1beta2.AnnotationPromotion)...))).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onReleaseStatus()).
 		Watches(&v1beta2.ModuleRollout{}, r.onRollout()).
 		// When the controller records the digest of a version in its ModuleTemplate for the first time, nothing changes
 		// for other runtimes. Therefore changes of AnnotationContentDigest enqueue no Kyma.
 		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), builder.WithPredicates(
-			loop.SpecOrMetadataChanged(append(slices.Clip(recordAnnotations), v1beta2.AnnotationContentDigest)...))).
+			loop.SpecLabelsOrAnnotationsChanged(append(slices.Clip(recordAnnotations),
+				v1beta2.AnnotationContentDigest)...))).
 		WatchesRawSource(r.Trigger.Source()).
 		Named("kyma").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
@@ -323,7 +324,7 @@ type findings struct {
 
 // Reconcile brings the modules of one Kyma to their desired state.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
-	defer func() { result.Priority = r.Urgent.RequeuePriority(req.Name) }()
+	defer func() { result.Priority = r.Urgent.PersonOrRetryPriority(req.Name) }()
 	defer r.rollout.Release(req.Name)
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
@@ -368,7 +369,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitOtherFinalizers})
 	case !kyma.DeletionTimestamp.IsZero():
 		defer func() {
-			if err != nil || n.isDeletionStuck() {
+			if err != nil || n.isBlockedOrRuntimeUnavailable() {
 				r.ending.Release(req.Name)
 			}
 		}()
@@ -395,8 +396,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		loop.Step{Name: "sync", Do: n.syncBaseAndRemote},
 		loop.Step{Name: "version", Do: n.recordKubernetesVersion},
 		loop.Step{Name: "remember", Do: n.saveLastRequest},
-		loop.Step{Name: "resolve", Do: n.resolve},
-		loop.Step{Name: "install", Do: n.writeManifests},
+		loop.Step{Name: "resolve", Do: n.listManifestsAndDecideModules},
+		loop.Step{Name: "install", Do: n.writeRequestedManifests},
 		loop.Step{Name: "remove", Do: n.removeManifests},
 		loop.Step{Name: "catalog", Do: n.syncCatalog},
 		loop.Step{Name: "settle", Do: n.returnModuleErrors},
@@ -408,7 +409,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 // addFinalizerAndLabel adds the finalizer and the label of this project to the Kyma. The finalizer keeps the Kyma until
 // the manager has cleaned up the runtime.
 func (n *run) addFinalizerAndLabel(ctx context.Context) error {
-	agentdelivery.AdoptFormerWatcher(n.kyma, n.now)
+	agentdelivery.AdoptFormerWatcherObjects(n.kyma, n.now)
 	record, takenFrom := "", ""
 	if n.InCluster {
 		var err error
@@ -447,14 +448,14 @@ func (n *run) connect(ctx context.Context) error {
 	}
 	n.runtime = rt
 	n.editRecord(func(*record) {}) // creates the record of the runtime
-	n.watchCredential()
+	n.readCredentialAndWatchRights()
 	return nil
 }
 
 // recordKubernetesVersion records the version of Kubernetes in the runtime. If the version cannot be read, the last
 // recorded version stays.
 func (n *run) recordKubernetesVersion(ctx context.Context) error {
-	if version := n.runtime.KubernetesVersion(ctx, n.kyma.Status.KubernetesVersion); version != "" {
+	if version := n.runtime.CachedKubernetesVersion(ctx, n.kyma.Status.KubernetesVersion); version != "" {
 		n.kyma.Status.KubernetesVersion = version
 	}
 	return nil

@@ -44,7 +44,7 @@ const (
 // setStateDeleting sets the state Deleting before any module is deleted, so that both copies of the Kyma report the
 // deletion.
 func (n *run) setStateDeleting(context.Context) error {
-	agentdelivery.AdoptFormerWatcher(n.kyma, n.now)
+	agentdelivery.AdoptFormerWatcherObjects(n.kyma, n.now)
 	n.deletion.isFirst = n.kyma.Status.State != v1beta2.StateDeleting
 	n.kyma.Status.State = v1beta2.StateDeleting
 	return nil
@@ -73,7 +73,7 @@ func (n *run) connectOrGiveUpDeletion(ctx context.Context) error {
 			n.remote = nil
 		}
 		if runtimes.IsRuntimeRefused(err) {
-			n.leaveToOwner(err)
+			n.skipCleanupOfOthersRuntime(err)
 			return nil
 		}
 		if err == nil {
@@ -81,7 +81,7 @@ func (n *run) connectOrGiveUpDeletion(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		if err := n.deleteControlPlaneManifests(ctx); err != nil {
+		if err := n.deleteControlPlaneTargetManifests(ctx); err != nil {
 			return err
 		}
 		return n.waitOrGiveUp(ctx, err)
@@ -101,17 +101,17 @@ func (n *run) readRemoteAndVerifyOwner(ctx context.Context) error {
 	if !isInvalid {
 		n.remote = remote
 	}
-	_, err = n.verifyOwnerAndMarkRestored(ctx, n.kyma, n.runtime, remote)
+	_, err = n.verifyOwnerAndMarkLostModules(ctx, n.kyma, n.runtime, remote)
 	return err
 }
 
-// deleteControlPlaneManifests deletes the Manifests of modules on the control plane, which need no runtime.
-func (n *run) deleteControlPlaneManifests(ctx context.Context) (err error) {
+// deleteControlPlaneTargetManifests deletes the Manifests of modules on the control plane, which need no runtime.
+func (n *run) deleteControlPlaneTargetManifests(ctx context.Context) (err error) {
 	if n.manifests, err = n.listManifests(ctx); err != nil {
 		return err
 	}
 	for _, m := range n.sortedManifests() {
-		if m.EffectiveTarget() == v1beta2.TargetControlPlane && m.DeletionTimestamp.IsZero() {
+		if m.InstalledOrSpecTarget() == v1beta2.TargetControlPlane && m.DeletionTimestamp.IsZero() {
 			module := n.moduleToDelete(m)
 			if err := n.removeManifest(ctx, &module); err != nil {
 				return err
@@ -161,7 +161,7 @@ func (n *run) deleteModules(ctx context.Context) error {
 		module := n.moduleToDelete(m)
 		left = append(left, m.Labels[v1beta2.LabelModuleName])
 		given := n.deletion.runtimeLeft == leftAfterDeadline || n.deletion.runtimeLeft == leftToOwner
-		if given && m.EffectiveTarget() != v1beta2.TargetControlPlane {
+		if given && m.InstalledOrSpecTarget() != v1beta2.TargetControlPlane {
 			if err := n.markGivenUp(ctx, m); err != nil {
 				return err
 			}
@@ -194,9 +194,9 @@ func (n *run) sortedManifests() []*v1beta2.Manifest {
 	return all
 }
 
-// isDeletionStuck reports whether the deletion of a Kyma waits for the runtime or for a person. While a deletion is
-// stuck, other runtimes may be admitted.
-func (n *run) isDeletionStuck() bool {
+// isBlockedOrRuntimeUnavailable reports whether the deletion of a Kyma waits for the runtime or for a person. While a
+// deletion is stuck, other runtimes may be admitted.
+func (n *run) isBlockedOrRuntimeUnavailable() bool {
 	return n.deletion.unavailable != nil || n.deletion.isReleased ||
 		slices.ContainsFunc(n.sortedManifests(), isDeletionBlocked)
 }

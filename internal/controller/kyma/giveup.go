@@ -38,11 +38,11 @@ import (
 // decides again whether the deletion is given up. If the runtime is available in the next reconcile, the deletion
 // completes normally, and the purge controller finds nothing of the tombstone's list in the runtime.
 
-// isUnavailable reports whether an error means that the manager cannot do any work in a runtime. Three errors do not
-// mean that the runtime is unavailable: a failure of the control plane, a missing access Secret, and two access Secrets
-// for the same runtime. A missing access Secret means that the cluster no longer exists. If there are two access
-// Secrets, a person has to delete one of them.
-func isUnavailable(err error) bool {
+// isRuntimeUnreachableOrForbidden reports whether an error means that the manager cannot do any work in a runtime.
+// Three errors do not mean that the runtime is unavailable: a failure of the control plane, a missing access Secret,
+// and two access Secrets for the same runtime. A missing access Secret means that the cluster no longer exists. If
+// there are two access Secrets, a person has to delete one of them.
+func isRuntimeUnreachableOrForbidden(err error) bool {
 	switch loop.Reason(err) {
 	case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden,
 		v1beta2.ReasonRuntimeCertificateInvalid, v1beta2.ReasonCredentialExpired,
@@ -86,7 +86,7 @@ func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
 	if errors.Is(err, reconcile.TerminalError(nil)) {
 		why = errors.Unwrap(err) // removes the text of terminal errors
 	}
-	if n.DeletionDeadline == 0 || n.InCluster || !isUnavailable(why) {
+	if n.DeletionDeadline == 0 || n.InCluster || !isRuntimeUnreachableOrForbidden(why) {
 		return err
 	}
 	since := n.unavailableSince()
@@ -115,7 +115,7 @@ func (n *run) wasUnavailable() bool {
 // giveUpDeletion writes a tombstone (a ConfigMap that lists the objects left in the runtime) and annotates the Kyma.
 // After the Kyma was annotated as given up, the later steps of its deletion send no requests to the runtime.
 func (n *run) giveUpDeletion(ctx context.Context, since time.Time, why error) error {
-	if err := n.deleteManifests(ctx); err != nil {
+	if err := n.deleteAndRereadManifests(ctx); err != nil {
 		return err
 	}
 	t := tombstone.New(n.kyma, n.sortedManifests(), n.nonModuleResources())
@@ -126,7 +126,7 @@ func (n *run) giveUpDeletion(ctx context.Context, since time.Time, why error) er
 		return err
 	}
 	for _, part := range parts {
-		if err := n.writeTombstone(ctx, part); err != nil {
+		if err := n.writeLeftObjectsTombstone(ctx, part); err != nil {
 			return err
 		}
 	}
@@ -146,9 +146,9 @@ func (n *run) giveUpDeletion(ctx context.Context, since time.Time, why error) er
 	return nil
 }
 
-// deleteManifests deletes the Manifests of this Kyma that are not being deleted yet. deleteManifests then reads all
-// Manifests again.
-func (n *run) deleteManifests(ctx context.Context) (err error) {
+// deleteAndRereadManifests deletes the Manifests of this Kyma that are not being deleted yet. deleteAndRereadManifests
+// then reads all Manifests again.
+func (n *run) deleteAndRereadManifests(ctx context.Context) (err error) {
 	if n.manifests, err = n.listManifests(ctx); err != nil {
 		return err
 	}
@@ -163,15 +163,15 @@ func (n *run) deleteManifests(ctx context.Context) (err error) {
 	return err
 }
 
-// writeTombstone creates one part of a tombstone. If an earlier reconcile has created the same part of the tombstone,
-// writeTombstone updates this part.
-func (n *run) writeTombstone(ctx context.Context, part *corev1.ConfigMap) error {
-	err := n.Live.Create(ctx, part, client.FieldOwner(v1beta2.FieldOwner))
+// writeLeftObjectsTombstone creates one part of a tombstone. If an earlier reconcile has created the same part of the
+// tombstone, writeLeftObjectsTombstone updates this part.
+func (n *run) writeLeftObjectsTombstone(ctx context.Context, tombstonePart *corev1.ConfigMap) error {
+	err := n.Live.Create(ctx, tombstonePart, client.FieldOwner(v1beta2.FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
-		err = n.Live.Update(ctx, part, client.FieldOwner(v1beta2.FieldOwner))
+		err = n.Live.Update(ctx, tombstonePart, client.FieldOwner(v1beta2.FieldOwner))
 	}
 	if err != nil {
-		return fmt.Errorf("writing tombstone %s: %w", part.Name, err)
+		return fmt.Errorf("writing tombstone %s: %w", tombstonePart.Name, err)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func permissionMissingForAll(manifests map[string]*v1beta2.Manifest) error {
 	var why error
 	for _, name := range slices.Sorted(maps.Keys(manifests)) {
 		m := manifests[name]
-		if m.EffectiveTarget() == v1beta2.TargetControlPlane {
+		if m.InstalledOrSpecTarget() == v1beta2.TargetControlPlane {
 			continue // it needs no permission in the runtime
 		}
 		if m.DeletionTimestamp.IsZero() || plan.ReasonOf(m) != v1beta2.ReasonRuntimeForbidden {

@@ -242,7 +242,7 @@ func TestForbidden(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			err := permissionMissingForAll(c.manifests)
-			if (err != nil) != c.want || c.want && !isUnavailable(err) {
+			if (err != nil) != c.want || c.want && !isRuntimeUnreachableOrForbidden(err) {
 				t.Errorf("%s: got %v, want %t", c.reason, err, c.want)
 			}
 		})
@@ -293,12 +293,13 @@ func TestReportReachable(t *testing.T) {
 func TestAwaitFinalizers(t *testing.T) {
 	n, _ := deletionRun(t, 0, 0, interceptor.Funcs{})
 	n.kyma.Finalizers = append(n.kyma.Finalizers, "example.com/hold")
-	if n.isDeletionStuck() || loop.WaitForForeignFinalizers(n.kyma, []string{v1beta2.FinalizerKyma}) != nil {
+	if n.isBlockedOrRuntimeUnavailable() || loop.WaitForForeignFinalizers(n.kyma,
+		[]string{v1beta2.FinalizerKyma}) != nil {
 		t.Error("with its own finalizer, the deletion does not wait for others")
 	}
 	n.kyma.Finalizers = n.kyma.Finalizers[1:]
 	err := n.awaitOtherFinalizers(t.Context())
-	if err == nil || !n.isDeletionStuck() {
+	if err == nil || !n.isBlockedOrRuntimeUnavailable() {
 		t.Fatalf("the deletion does not wait, or others are not admitted: %v", err)
 	}
 	n.report(loop.Outcome{Step: "finalizers", Waiting: err.Error()})

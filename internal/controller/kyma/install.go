@@ -25,8 +25,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// resolve finds the desired version and the Manifest of every module.
-func (n *run) resolve(ctx context.Context) (err error) {
+// listManifestsAndDecideModules finds the desired version and the Manifest of every module.
+func (n *run) listManifestsAndDecideModules(ctx context.Context) (err error) {
 	if n.manifests, err = n.listManifests(ctx); err != nil {
 		return err
 	}
@@ -103,9 +103,10 @@ func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest,
 	return m, nil
 }
 
-// writeManifests creates or updates the Manifest of every requested module. If a module fails, writeManifests continues
-// with the other modules, and the next steps run, too. The later step settle returns the errors of the failed modules.
-func (n *run) writeManifests(ctx context.Context) error {
+// writeRequestedManifests creates or updates the Manifest of every requested module. If a module fails,
+// writeRequestedManifests continues with the other modules, and the next steps run, too. The later step settle returns
+// the errors of the failed modules.
+func (n *run) writeRequestedManifests(ctx context.Context) error {
 	for i := range n.modules {
 		m := &n.modules[i]
 		switch {
@@ -115,7 +116,8 @@ func (n *run) writeManifests(ctx context.Context) error {
 		case !m.Spec.IsManaged():
 			m.Err = n.setManifestAnnotation(ctx, m, v1beta2.AnnotationIsUnmanaged, v1beta2.ValueTrue)
 		case m.Decision.Blocker != nil:
-			m.Err = errors.Join(n.setManifestAnnotation(ctx, m, v1beta2.AnnotationPaused, ""), n.recheckContent(ctx, m))
+			m.Err = errors.Join(n.setManifestAnnotation(ctx, m, v1beta2.AnnotationPaused, ""),
+				n.recheckReplacedContent(ctx, m))
 		default:
 			m.Err = n.installModule(ctx, m)
 		}
@@ -178,7 +180,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 		}
 	}
 	if m.Manifest == nil || m.Manifest.Name != want.Name {
-		n.setSyncRef(want)
+		n.annotateOCIRefIfCached(want)
 		if err := n.Client.Create(ctx, want, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 			return fmt.Errorf("creating Manifest %s: %w", want.Name, err)
 		}
@@ -190,7 +192,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	if updated == nil {
 		return nil
 	}
-	n.setSyncRef(updated)
+	n.annotateOCIRefIfCached(updated)
 	if err := n.patchManifest(ctx, m, updated); err != nil {
 		return err
 	}
@@ -202,12 +204,12 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	return nil
 }
 
-// setSyncRef sets AnnotationSyncOCIRef, the reference of the module's artefact, if the registry cache of the manager
-// already has the artefact. If the registry cache does not have the artefact, the Manifest controller sets
+// annotateOCIRefIfCached sets AnnotationSyncOCIRef, the reference of the module's artefact, if the registry cache of
+// the manager already has the artefact. If the registry cache does not have the artefact, the Manifest controller sets
 // AnnotationSyncOCIRef later, which costs an additional write.
-func (n *run) setSyncRef(m *v1beta2.Manifest) {
-	if source, err := v1beta2.DecodeImageSpec(m.Spec.Install.Source); err == nil &&
-		n.Registry.CanInstallFromCache(source.Ref) {
+func (n *run) annotateOCIRefIfCached(m *v1beta2.Manifest) {
+	if source, err := v1beta2.DecodeImageSpecLeniently(m.Spec.Install.Source); err == nil &&
+		n.Registry.IsCachedWithoutTrustPolicy(source.Ref) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationSyncOCIRef, source.Ref)
 	}
 }
@@ -344,7 +346,7 @@ func (n *run) resolveArtefact(ctx context.Context, m *plan.Module) (plan.Artefac
 		if isRecorded || !isKnown {
 			has = &a
 		}
-		if source, err := v1beta2.DecodeImageSpec(is.Spec.Install.Source); isRecorded && err == nil &&
+		if source, err := v1beta2.DecodeImageSpecLeniently(is.Spec.Install.Source); isRecorded && err == nil &&
 			source.Repo == n.Registry.Base() {
 			return a, nil
 		}
@@ -363,7 +365,7 @@ func (n *run) resolveArtefact(ctx context.Context, m *plan.Module) (plan.Artefac
 	if err != nil {
 		return plan.Artefact{}, err
 	}
-	template, err := n.versions.RecordContent(ctx, m.Decision.Template, artefact.Content)
+	template, err := n.versions.RecordContentOrReplacement(ctx, m.Decision.Template, artefact.Content)
 	if err != nil {
 		return plan.Artefact{}, err
 	}
@@ -391,11 +393,11 @@ func (r *Reconciler) PreflightManifest(ctx context.Context, component, version s
 	return plan.DesiredManifest(k, m, artefact, time.Now()), nil
 }
 
-// recheckContent reads the registry again for a version that is blocked because its content was replaced there. If the
-// registry has the former content again, recheckContent records that in the ModuleTemplate, and this change triggers
-// the next reconcile. If the registry cannot be read, nothing is changed. The registry is read at most once per
-// contentRecheckPeriod for all runtimes.
-func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
+// recheckReplacedContent reads the registry again for a version that is blocked because its content was replaced there.
+// If the registry has the former content again, recheckReplacedContent records that in the ModuleTemplate, and this
+// change triggers the next reconcile. If the registry cannot be read, nothing is changed. The registry is read at most
+// once per contentRecheckPeriod for all runtimes.
+func (n *run) recheckReplacedContent(ctx context.Context, m *plan.Module) error {
 	b := m.Decision.Blocker
 	name, named := strings.CutPrefix(b.Object, v1beta2.KindModuleTemplate+" ")
 	if b.Code != v1beta2.ReasonVersionReplaced || !named {
@@ -413,7 +415,7 @@ func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
 	if err := n.Client.Get(ctx, types.NamespacedName{Namespace: n.Namespace, Name: name}, t); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	_, err = n.versions.RecordContent(ctx, t, component.Content)
+	_, err = n.versions.RecordContentOrReplacement(ctx, t, component.Content)
 	return err
 }
 
@@ -422,6 +424,6 @@ func (n *run) recheckContent(ctx context.Context, m *plan.Module) error {
 // Manifest does not have this annotation, isEdited knows about an edit only if the manager has received the event of
 // the edit.
 func (n *run) isEdited(m *v1beta2.Manifest) bool {
-	has, known := plan.HasRequestedSources(m)
+	has, known := plan.HasUneditedSources(m)
 	return known && !has || !known && n.ownWrites.isEdited(client.ObjectKeyFromObject(m))
 }

@@ -64,7 +64,7 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 			}
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueing.Queue) {
-			r.releaseStartIfApplied(ctx, e)
+			r.releaseNewRuntimeIfAllApplied(ctx, e)
 			isOwnWrite := isSpecChanged(e) && r.ownWrites.takeExpected(e.ObjectNew.(*v1beta2.Manifest))
 			if !isOwnWrite {
 				r.ownWrites.noteEdit(e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest))
@@ -82,7 +82,7 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 
 // isSpecChanged reports whether an update changes more than the status and the recordAnnotations.
 func isSpecChanged(e event.UpdateEvent) bool {
-	return loop.SpecOrMetadataChanged(recordAnnotations...).Update(e)
+	return loop.SpecLabelsOrAnnotationsChanged(recordAnnotations...).Update(e)
 }
 
 // delayAfter returns whether an update of a Manifest requires a reconcile of its Kyma, and the delay of that reconcile.
@@ -130,7 +130,7 @@ type ownWrites struct {
 // noteEdit compares a Manifest before and after an event. If somebody else has changed its sources, and the annotations
 // of the Manifest do not show the change, noteEdit records the change in memory.
 func (w *ownWrites) noteEdit(before, now *v1beta2.Manifest) {
-	if _, known := plan.HasRequestedSources(now); known || before.Generation == now.Generation ||
+	if _, known := plan.HasUneditedSources(now); known || before.Generation == now.Generation ||
 		plan.SourcesDigest(&before.Spec) == plan.SourcesDigest(&now.Spec) {
 		return
 	}
@@ -205,10 +205,10 @@ func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest
 	return false
 }
 
-// releaseStartIfApplied ends the admission of a new runtime as soon as all objects of its modules are applied, so that
-// the next new runtime is admitted. From then on, the control plane has no more work with the new runtime: only the
-// runtime itself decides when its modules become Ready.
-func (r *Reconciler) releaseStartIfApplied(ctx context.Context, e event.UpdateEvent) {
+// releaseNewRuntimeIfAllApplied ends the admission of a new runtime as soon as all objects of its modules are applied,
+// so that the next new runtime is admitted. From then on, the control plane has no more work with the new runtime: only
+// the runtime itself decides when its modules become Ready.
+func (r *Reconciler) releaseNewRuntimeIfAllApplied(ctx context.Context, e event.UpdateEvent) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	kyma := now.Labels[v1beta2.LabelKymaName]
 	if before.Status.AppliedDigest != "" || now.Status.AppliedDigest == "" || !r.starting.IsAdmitted(kyma) {

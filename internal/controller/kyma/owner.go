@@ -35,14 +35,14 @@ func (r *Reconciler) claim(kyma *v1beta2.Kyma, rt *runtimes.Runtime) ownership.C
 	}
 }
 
-// verifyOwnerAndMarkRestored decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or nil.
-// If the runtime contains the record of another owner and the Kyma may therefore not use the runtime,
-// verifyOwnerAndMarkRestored returns a *runtimes.Error. If the record in the runtime names this Kyma as the owner,
-// verifyOwnerAndMarkRestored does two things: it marks the Manifests whose recorded state this control plane has lost,
-// and then it allows the other controllers to use the connection to the runtime.
-func (r *Reconciler) verifyOwnerAndMarkRestored(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
+// verifyOwnerAndMarkLostModules decides whether the Kyma may use its runtime. remote is the Kyma in the runtime, or
+// nil. If the runtime contains the record of another owner and the Kyma may therefore not use the runtime,
+// verifyOwnerAndMarkLostModules returns a *runtimes.Error. If the record in the runtime names this Kyma as the owner,
+// verifyOwnerAndMarkLostModules does two things: it marks the Manifests whose recorded state this control plane has
+// lost, and then it allows the other controllers to use the connection to the runtime.
+func (r *Reconciler) verifyOwnerAndMarkLostModules(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
 	remote *v1beta2.Kyma) (ownership.Found, error) {
-	found, err := ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOf(remote), r.claim(kyma, rt))
+	found, err := ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOrNil(remote), r.claim(kyma, rt))
 	if refusal, ok := errors.AsType[*ownership.Refusal](err); ok {
 		refused := &runtimes.Error{Code: refusal.Code, Runtime: kyma.Name, Message: refusal.Error()}
 		r.Runtimes.Refuse(kyma.Name, rt, subscriberKey(kyma.Name), refused)
@@ -57,12 +57,12 @@ func (r *Reconciler) verifyOwnerAndMarkRestored(ctx context.Context, kyma *v1bet
 	return found, err
 }
 
-// verifyRuntimeOwner calls verifyOwnerAndMarkRestored in the reconcile of a Kyma.
+// verifyRuntimeOwner calls verifyOwnerAndMarkLostModules in the reconcile of a Kyma.
 func (n *run) verifyRuntimeOwner(ctx context.Context, remote *v1beta2.Kyma) (err error) {
-	if n.owner, err = n.verifyOwnerAndMarkRestored(ctx, n.kyma, n.runtime, remote); !runtimes.IsRuntimeRefused(err) {
+	if n.owner, err = n.verifyOwnerAndMarkLostModules(ctx, n.kyma, n.runtime, remote); !runtimes.IsRuntimeRefused(err) {
 		return err
 	}
-	return n.refuse(err)
+	return n.refuseUntilNextPoll(err)
 }
 
 // decideInClusterOwnerRecord returns, for in-cluster mode, the record that names this control plane as the owner of its
@@ -92,18 +92,18 @@ func (n *run) decideInClusterOwnerRecord() (record, takenFrom string, err error)
 	return "", "", refusal
 }
 
-// completeOwnership completes the verification of the owner after the Kyma controller has written the record of the
-// owner into the runtime: it allows the other controllers to use the runtime. If the runtime was taken over,
-// completeOwnership removes the annotation that requested the takeover, and requests a comparison of all modules with
-// the runtime.
-func (n *run) completeOwnership(ctx context.Context) error {
+// markOwnedAndEndTakeover completes the verification of the owner after the Kyma controller has written the record of
+// the owner into the runtime: it allows the other controllers to use the runtime. If the runtime was taken over,
+// markOwnedAndEndTakeover removes the annotation that requested the takeover, and requests a comparison of all modules
+// with the runtime.
+func (n *run) markOwnedAndEndTakeover(ctx context.Context) error {
 	n.kyma.Status.ClusterID = n.owner.Owner.Cluster
 	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name))
 	if n.owner.TakenFrom != "" {
 		n.event(corev1.EventTypeNormal, v1beta2.EventRuntimeTakenOver, "the cluster "+n.runtime.Server+
 			" now belongs to this Kyma; before, "+n.owner.TakenFrom)
 		n.agents.CompareAtNextDelivery(n.agentTarget())
-		n.Runtimes.Publish(n.kyma.Name, runtimes.Event{Missed: true})
+		n.Runtimes.PublishToInterested(n.kyma.Name, runtimes.Event{Missed: true})
 	}
 	if _, requested := n.kyma.Annotations[v1beta2.AnnotationTakeRuntime]; !requested {
 		return nil
@@ -134,7 +134,7 @@ func (r *Reconciler) verifyOwnerOnDemand(ctx context.Context, key types.Namespac
 	}
 	remote, err := r.readRemote(ctx, rt, key.Name)
 	if err == nil {
-		_, err = r.verifyOwnerAndMarkRestored(ctx, kyma, rt, remote)
+		_, err = r.verifyOwnerAndMarkLostModules(ctx, kyma, rt, remote)
 	}
 	switch {
 	case runtimes.IsRuntimeRefused(err):
@@ -146,9 +146,9 @@ func (r *Reconciler) verifyOwnerOnDemand(ctx context.Context, key types.Namespac
 	return nil
 }
 
-// leaveToOwner makes the deletion of a Kyma leave the runtime untouched from now on, because the runtime belongs to
-// another owner.
-func (n *run) leaveToOwner(why error) {
+// skipCleanupOfOthersRuntime makes the deletion of a Kyma leave the runtime untouched from now on, because the runtime
+// belongs to another owner.
+func (n *run) skipCleanupOfOthersRuntime(why error) {
 	n.deletion.runtimeLeft, n.deletion.owner, n.remote = leftToOwner, why, nil
 }
 
@@ -169,7 +169,7 @@ func (n *run) decideDeletableResources(ctx context.Context) (all []v1beta2.Resou
 			v1beta2.AnnotationOwnedBy: in.Own.Annotation(v1beta2.AnnotationOwnedBy)}
 		_, _, err := ownership.Decide(ownership.Seen{Annotations: annotations}, n.claim(n.kyma, n.runtime))
 		if err != nil {
-			n.leaveToOwner(err)
+			n.skipCleanupOfOthersRuntime(err)
 			return nil, nil
 		}
 	}

@@ -82,8 +82,9 @@ func (n *run) cacheRemote() {
 	})
 }
 
-// noteRemoteEvent drops the copy in memory of a runtime's Kyma if an event shows that the Kyma may have changed.
-func (r *Reconciler) noteRemoteEvent(kyma string, e runtimes.Event) {
+// dropCachedRemoteIfChanged drops the copy in memory of a runtime's Kyma if an event shows that the Kyma may have
+// changed.
+func (r *Reconciler) dropCachedRemoteIfChanged(kyma string, e runtimes.Event) {
 	if o := e.Object; o != nil && !e.Deleted && !r.isRemoteChanged(kyma, o) {
 		return
 	}
@@ -112,8 +113,8 @@ func (n *run) editRecord(f func(*record)) {
 	f(m)
 }
 
-// isKnown reports whether this process has reconciled a Kyma before.
-func (r *Reconciler) isKnown(kyma string) bool {
+// wasReconciledByThisProcess reports whether this process has reconciled a Kyma before.
+func (r *Reconciler) wasReconciledByThisProcess(kyma string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.known[kyma] != nil

@@ -56,16 +56,17 @@ func TestTakeRemote(t *testing.T) {
 		"Nothing": {"a removal of all modules is confirmed by a second read", v1beta2.StateProcessing,
 			remote(func(k *v1beta2.Kyma) { k.Spec.Modules = nil }), nil, nil, time.Second, false, 0},
 		"OwnWrite": {"the event of an own write", v1beta2.StateProcessing, remote(nil), nil,
-			func(r *Reconciler) { r.noteRemoteEvent(name, event(remote(nil))) }, time.Second, true, 0},
+			func(r *Reconciler) { r.dropCachedRemoteIfChanged(name, event(remote(nil))) }, time.Second, true, 0},
 		"Edited": {"somebody has edited it", v1beta2.StateProcessing, remote(nil), nil, func(r *Reconciler) {
-			r.noteRemoteEvent(name, event(remote(func(k *v1beta2.Kyma) { k.Generation++ })))
+			r.dropCachedRemoteIfChanged(name, event(remote(func(k *v1beta2.Kyma) { k.Generation++ })))
 		}, time.Second, false, 0},
 		"EditedMeanwhile": {"somebody has edited it during the reconcile", v1beta2.StateProcessing, remote(nil),
 			func(r *Reconciler) {
-				r.noteRemoteEvent(name, event(remote(func(k *v1beta2.Kyma) { k.Generation++ })))
+				r.dropCachedRemoteIfChanged(name, event(remote(func(k *v1beta2.Kyma) { k.Generation++ })))
 			}, nil, time.Second, false, 0},
 		"Missed": {"an event may be lost", v1beta2.StateProcessing, remote(nil), nil,
-			func(r *Reconciler) { r.noteRemoteEvent(name, runtimes.Event{Missed: true}) }, time.Second, false, 0},
+			func(r *Reconciler) { r.dropCachedRemoteIfChanged(name, runtimes.Event{Missed: true}) }, time.Second,
+			false, 0},
 	}
 	for title, c := range cases {
 		t.Run(title, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestEnqueueWaiting checks that only Kymas that wait for a window are enqueued, and that only the cache is read. Two
-// changes that the receiver of PolicyChanges has not read yet are merged into one event.
+// changes that the receiver of PolicyOrClockChanges has not read yet are merged into one event.
 func TestEnqueueWaiting(t *testing.T) {
 	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{})
 	for _, i := range cacheIndexes() {
@@ -48,7 +48,7 @@ func TestEnqueueWaiting(t *testing.T) {
 		t.Errorf("%v are enqueued, want the two that wait", q.all())
 	}
 	r.enqueueWaitingForWindow(t.Context())
-	if n := len(r.PolicyChanges()); n != 1 {
+	if n := len(r.PolicyOrClockChanges()); n != 1 {
 		t.Errorf("PolicyChanges has %d events, want 1", n)
 	}
 }

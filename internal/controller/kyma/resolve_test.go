@@ -102,7 +102,7 @@ func TestResolveModules(t *testing.T) {
 			k := &v1beta2.Kyma{ObjectMeta: named("a"), Spec: v1beta2.KymaSpec{Channel: "regular", Modules: c.modules}}
 			n := &run{Reconciler: fleet(t, 0, c.release.DeepCopy(), template.DeepCopy(), c.manifest), kyma: k,
 				remote: k, now: time.Now()}
-			if err := n.resolve(t.Context()); err != nil {
+			if err := n.listManifestsAndDecideModules(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			var all []got

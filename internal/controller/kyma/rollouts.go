@@ -154,7 +154,7 @@ func (r *Reconciler) enqueueConcerned(ctx context.Context, module string, c *v1b
 	}
 	var others []string
 	for i := range kymas {
-		if k := &kymas[i]; isConcerned(k, manifests[k.Name], module, c) {
+		if k := &kymas[i]; needsReconcileAfterChannelChange(k, manifests[k.Name], module, c) {
 			others = append(others, k.Name)
 		}
 	}
@@ -187,12 +187,13 @@ func (r *Reconciler) enqueueMandatoryUsers(ctx context.Context, release *v1beta2
 	for i := range kymas {
 		k := &kymas[i]
 		m := manifests[k.Name]
-		ordered, installed := plan.RequestedVersion(m), plan.InstalledOrRequestedVersion(m)
+		ordered, installed := plan.VersionWrittenByController(m), plan.InstalledOrRequestedVersion(m)
 		hasVersion := slices.ContainsFunc(templates, func(t client.Object) bool {
 			return t.GetName() == channel.TemplateName(release.Name, ordered) ||
 				t.GetName() == channel.TemplateName(release.Name, installed)
 		})
-		if hasVersion || !isStaged && ordered != release.Spec.Mandatory.Version || isConcerned(k, m, release.Name, c) {
+		if hasVersion || !isStaged && ordered != release.Spec.Mandatory.Version || needsReconcileAfterChannelChange(k,
+			m, release.Name, c) {
 			concerned = append(concerned, k.Name)
 		}
 	}
@@ -226,19 +227,21 @@ func (r *Reconciler) kymasAndManifestsOf(ctx context.Context, module, of string)
 	return kymas.Items, byKyma, nil
 }
 
-// isConcerned reports whether a Kyma needs a reconcile after a change in the status of a channel. A Kyma needs a
-// reconcile in two cases: its installed or requested version is not the proven version of the channel, or it waits for
-// the first record of the channel. The status of a Kyma does not show whether a mandatory module waits for a rollout,
-// so every Kyma without a Manifest of the mandatory module counts as waiting. While runtimes are downgraded to the
-// proven version in stages, a Kyma with another version needs no reconcile before the rollout admits it.
-func isConcerned(k *v1beta2.Kyma, m *v1beta2.Manifest, module string, c *v1beta2.ChannelStatus) bool {
+// needsReconcileAfterChannelChange reports whether a Kyma needs a reconcile after a change in the status of a channel.
+// A Kyma needs a reconcile in two cases: its installed or requested version is not the proven version of the channel,
+// or it waits for the first record of the channel. The status of a Kyma does not show whether a mandatory module waits
+// for a rollout, so every Kyma without a Manifest of the mandatory module counts as waiting. While runtimes are
+// downgraded to the proven version in stages, a Kyma with another version needs no reconcile before the rollout admits
+// it.
+func needsReconcileAfterChannelChange(k *v1beta2.Kyma, m *v1beta2.Manifest, module string,
+	c *v1beta2.ChannelStatus) bool {
 	hasOther := func(installed string) bool {
 		waitsForAdmission := c.TakingBack != "" && c.Policy != ""
-		ordered := plan.RequestedVersion(m)
+		ordered := plan.VersionWrittenByController(m)
 		return !waitsForAdmission && (installed != c.Version || ordered != "" && ordered != c.Version)
 	}
 	if c.Channel == v1beta2.MandatoryChannel {
-		return plan.RequestedVersion(m) == "" || hasOther(plan.InstalledOrRequestedVersion(m))
+		return plan.VersionWrittenByController(m) == "" || hasOther(plan.InstalledOrRequestedVersion(m))
 	}
 	return slices.ContainsFunc(k.Status.Modules, func(s v1beta2.ModuleStatus) bool {
 		return s.Name == module && (s.Channel == c.Channel && hasOther(s.Version) ||

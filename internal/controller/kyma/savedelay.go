@@ -100,11 +100,11 @@ func compareAgents(is, was *v1beta2.AgentStatus) (changed, canWait bool) {
 	}
 	isWell := is.Connected || !was.Connected && is.Reason == was.Reason
 	return is.Connected != was.Connected || is.Digest != was.Digest,
-		isWell && serial(is) == serial(was) && slices.Equal(is.Synced, was.Synced)
+		isWell && certificateSerial(is) == certificateSerial(was) && slices.Equal(is.Synced, was.Synced)
 }
 
-// serial returns the serial number of the certificate of an agent, or "" if there is none.
-func serial(s *v1beta2.AgentStatus) string {
+// certificateSerial returns the serial number of the certificate of an agent, or "" if there is none.
+func certificateSerial(s *v1beta2.AgentStatus) string {
 	if s.Certificate == nil {
 		return ""
 	}

@@ -151,8 +151,8 @@ func (n *run) reportConditions(out loop.Outcome) {
 	n.reportMandatory(set)
 	n.reportPolicy(set)
 	n.reportIgnored(set)
-	n.reportAgent(set)
-	n.reportReachable(out, set)
+	n.reportAgentConnected(set)
+	n.reportUnreachableDuringDeletion(out, set)
 	n.reportCredential()
 	switch {
 	case out.Err != nil:
@@ -216,8 +216,8 @@ func (n *run) mandatoryNotReadySince() time.Time {
 	return n.now
 }
 
-// reportAgent sets or removes the condition of the agent.
-func (n *run) reportAgent(set setter) {
+// reportAgentConnected sets or removes the condition of the agent.
+func (n *run) reportAgentConnected(set setter) {
 	s := n.kyma.Status.Agent
 	if s == nil || n.Agents.Delivery == nil {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionSKRWebhook)
@@ -263,7 +263,7 @@ func (n *run) reportCredential() {
 	}
 	all := &n.kyma.Status.Conditions
 	saved := meta.FindStatusCondition(*all, v1beta2.ConditionCredentialHealthy)
-	c := access.UnhealthyCondition(saved, *n.found.credential, n.now)
+	c := access.UnhealthyCredentialConditionOrNil(saved, *n.found.credential, n.now)
 	if c == nil {
 		meta.RemoveStatusCondition(all, v1beta2.ConditionCredentialHealthy)
 		return
@@ -294,9 +294,10 @@ func (n *run) reportNotReconciled(loop.Outcome) {
 	meta.SetStatusCondition(&n.kyma.Status.Conditions, c)
 }
 
-// reportReachable sets the condition Reachable to False while the runtime of a Kyma that is being deleted is
-// unavailable. reportReachable removes the condition when requests to the runtime succeed again.
-func (n *run) reportReachable(out loop.Outcome, set setter) {
+// reportUnreachableDuringDeletion sets the condition Reachable to False while the runtime of a Kyma that is being
+// deleted is unavailable. reportUnreachableDuringDeletion removes the condition when requests to the runtime succeed
+// again.
+func (n *run) reportUnreachableDuringDeletion(out loop.Outcome, set setter) {
 	switch {
 	case n.DeletionDeadline == 0 || n.kyma.DeletionTimestamp.IsZero():
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionReachable)

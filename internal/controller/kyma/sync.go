@@ -59,7 +59,7 @@ func (n *run) syncBaseAndRemote(ctx context.Context) error {
 		remote, err = n.readRemote(ctx, n.runtime, n.kyma.Name)
 	}
 	if loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid {
-		return n.refuse(err)
+		return n.refuseUntilNextPoll(err)
 	}
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (n *run) syncBaseAndRemote(ctx context.Context) error {
 		return err
 	}
 	if b := channel.PauseBlocker(n.kyma, ""); b != nil {
-		return n.continuePaused(remote, base, b)
+		return n.continueWithoutRuntimeWrites(remote, base, b)
 	}
 	isCurrent := remote != nil && remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] == base.Digest
 	if err := n.catalog.SyncBase(ctx, n.catalogTarget(), base, isCurrent); err != nil {
@@ -76,7 +76,7 @@ func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	}
 	switch labels, annotations := n.remoteLabels(), n.remoteAnnotations(base); {
 	case remote == nil:
-		remote, err = n.createRemote(ctx, labels, annotations)
+		remote, err = n.recreateRemoteFromLastRequest(ctx, labels, annotations)
 	case !includesAll(remote.Labels, labels) || !includesAll(remote.Annotations, annotations):
 		remote, err = n.labelRemote(ctx, remote, labels, annotations)
 	}
@@ -86,7 +86,7 @@ func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	n.remote, n.found.baseSynced = remote, true
 	n.noteRemoteFingerprint()
 	n.markUrgentIfEdited()
-	if err := n.completeOwnership(ctx); err != nil {
+	if err := n.markOwnedAndEndTakeover(ctx); err != nil {
 		return err
 	}
 	return n.awaitConfirmedRequest()
@@ -101,12 +101,12 @@ func (n *run) markUrgentIfEdited() {
 	}
 }
 
-// continuePaused is for a paused Kyma: the next steps use the Kyma that was read from the runtime, and nothing is
-// written to the runtime.
-func (n *run) continuePaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.Blocker) error {
+// continueWithoutRuntimeWrites is for a paused Kyma: the next steps use the Kyma that was read from the runtime, and
+// nothing is written to the runtime.
+func (n *run) continueWithoutRuntimeWrites(remote *v1beta2.Kyma, base *render.Bundle, pause *channel.Blocker) error {
 	n.Runtimes.MarkOwned(n.kyma.Name, n.runtime, subscriberKey(n.kyma.Name)) // modules may be removed
 	if remote == nil {
-		return reconcile.TerminalError(b)
+		return reconcile.TerminalError(pause)
 	}
 	n.remote, n.found.paused = remote, true
 	n.found.baseSynced = remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] == base.Digest
@@ -146,19 +146,21 @@ func (r *Reconciler) readRemote(ctx context.Context, rt *runtimes.Runtime, kyma 
 	return r.schema.Decode(u)
 }
 
-// refuse ends a reconcile without any change, because the Kyma in the runtime is not valid or because the runtime has
-// another owner. The runtime is checked again after its poll interval. The status shows the reason, see the function
-// report.
-func (n *run) refuse(why error) error {
+// refuseUntilNextPoll ends a reconcile without any change, because the Kyma in the runtime is not valid or because the
+// runtime has another owner. The runtime is checked again after its poll interval. The status shows the reason, see the
+// function report.
+func (n *run) refuseUntilNextPoll(why error) error {
 	n.found.refused, n.remote = why, nil
 	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "the runtime to be corrected")
 }
 
-// createRemote creates the Kyma in the runtime if it is missing there, with the channel and modules that it requested
-// before it was deleted. If the control plane has stored no such last request, createRemote uses the spec of the Kyma
-// in the control plane. If another client creates the Kyma in the runtime at the same time, createRemote fails, and the
-// next reconcile determines the owner of the runtime.
-func (n *run) createRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
+// recreateRemoteFromLastRequest creates the Kyma in the runtime if it is missing there, with the channel and modules
+// that it requested before it was deleted. If the control plane has stored no such last request,
+// recreateRemoteFromLastRequest uses the spec of the Kyma in the control plane. If another client creates the Kyma in
+// the runtime at the same time, recreateRemoteFromLastRequest fails, and the next reconcile determines the owner of the
+// runtime.
+func (n *run) recreateRemoteFromLastRequest(ctx context.Context, labels, annotations map[string]string) (
+	*v1beta2.Kyma, error) {
 	spec, restored := channel.LastRuntimeSpecOf(n.kyma)
 	remote := &v1beta2.Kyma{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: "Kyma"},
@@ -346,9 +348,10 @@ func (n *run) subscribe(replay bool) {
 	})
 }
 
-// watchCredential gets from the pool what the pool knows about the credential of the runtime: its expiry and its
-// rights. watchCredential also makes the pool enqueue the Kyma each time the credential gains or loses rights.
-func (n *run) watchCredential() {
+// readCredentialAndWatchRights gets from the pool what the pool knows about the credential of the runtime: its expiry
+// and its rights. readCredentialAndWatchRights also makes the pool enqueue the Kyma each time the credential gains or
+// loses rights.
+func (n *run) readCredentialAndWatchRights() {
 	r, key := n.Reconciler, client.ObjectKeyFromObject(n.kyma)
 	n.Runtimes.WatchRights(key.Name, n.runtime, func() {
 		r.Trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})
@@ -361,7 +364,7 @@ func (n *run) watchCredential() {
 // events in which only the status of the Kyma in the runtime has changed, because those are own writes.
 func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Event) {
 	return func(e runtimes.Event) {
-		r.noteRemoteEvent(key.Name, e)
+		r.dropCachedRemoteIfChanged(key.Name, e)
 		class := queueing.Event
 		if o := e.Object; o != nil {
 			if !e.Deleted && !r.isRemoteChanged(key.Name, o) {

@@ -253,7 +253,7 @@ func (r *Reconciler) onPolicy() handler.EventHandler {
 }
 
 // enqueueWaitingForWindow enqueues the Kymas that wait for a maintenance window, and notifies the receiver of
-// [Reconciler.PolicyChanges].
+// [Reconciler.PolicyOrClockChanges].
 func (r *Reconciler) enqueueWaitingForWindow(ctx context.Context) {
 	r.enqueueIndexed(ctx, waitingIndex, v1beta2.ValueTrue)
 	select {
@@ -262,9 +262,9 @@ func (r *Reconciler) enqueueWaitingForWindow(ctx context.Context) {
 	}
 }
 
-// PolicyChanges returns a channel with an event after each change of the maintenance policy in force, and after the
-// wall clock was set. Several changes may be merged into one event.
-func (r *Reconciler) PolicyChanges() <-chan event.GenericEvent { return r.policyChanges }
+// PolicyOrClockChanges returns a channel with an event after each change of the maintenance policy in force, and after
+// the wall clock was set. Several changes may be merged into one event.
+func (r *Reconciler) PolicyOrClockChanges() <-chan event.GenericEvent { return r.policyChanges }
 
 // followMaintenance enqueues the Kymas that wait for a maintenance window after each change of the policy file, and
 // each time the wall clock was set. followMaintenance runs until ctx ends.
@@ -300,7 +300,7 @@ func (r *Reconciler) followCatalog(ctx context.Context) error {
 			return nil
 		case <-time.After(batchDelay):
 		}
-		if err := r.enqueueOutdated(ctx); err != nil {
+		if err := r.enqueueKymasWithOutdatedCatalog(ctx); err != nil {
 			log.FromContext(ctx).Error(err, "cannot roll out the catalog")
 		}
 		waits, err := r.releaseDeletedMandatoryModules(ctx)
@@ -314,9 +314,9 @@ func (r *Reconciler) followCatalog(ctx context.Context) error {
 	}
 }
 
-// enqueueOutdated enqueues the Kymas whose runtimes have an outdated catalog copy. The reconciles of Kymas with an
-// outdated catalog copy are spread over time.
-func (r *Reconciler) enqueueOutdated(ctx context.Context) error {
+// enqueueKymasWithOutdatedCatalog enqueues the Kymas whose runtimes have an outdated catalog copy. The reconciles of
+// Kymas with an outdated catalog copy are spread over time.
+func (r *Reconciler) enqueueKymasWithOutdatedCatalog(ctx context.Context) error {
 	if r.InCluster || r.Trigger.Queue() == nil {
 		return nil
 	}
@@ -328,9 +328,9 @@ func (r *Reconciler) enqueueOutdated(ctx context.Context) error {
 	return nil
 }
 
-// probeForRetry returns the Kyma for which a person has requested a retry. The controller of Manifests retries the
-// modules of the Kyma.
-func (r *Reconciler) probeForRetry(_ context.Context, k client.Object) []client.Object {
-	r.Runtimes.Probe(k.GetName())
-	return []client.Object{k}
+// probeRuntimeOfRetriedKyma probes the runtime of a Kyma for which a person has requested a retry, and returns the
+// Kyma. The controller of Manifests retries the modules of the Kyma.
+func (r *Reconciler) probeRuntimeOfRetriedKyma(_ context.Context, kyma client.Object) (toRetry []client.Object) {
+	r.Runtimes.Probe(kyma.GetName())
+	return []client.Object{kyma}
 }

@@ -152,10 +152,11 @@ func New(o Options) (*Reconciler, error) {
 // Register adds the controller to a manager.
 func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
-		Watches(&v1beta2.Manifest{}, r.Urgent.Handler(),
-			builder.WithPredicates(loop.SpecOrMetadataChanged(v1beta2.AnnotationSyncOCIRef, v1beta2.AnnotationRetry))).
-		Watches(&v1beta2.Manifest{}, r.retries.Handler(r.markForRetry)).
-		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.markForRetry)).
+		Watches(&v1beta2.Manifest{}, r.Urgent.ManifestHandlerByPriorityClass(),
+			builder.WithPredicates(loop.SpecLabelsOrAnnotationsChanged(v1beta2.AnnotationSyncOCIRef,
+				v1beta2.AnnotationRetry))).
+		Watches(&v1beta2.Manifest{}, r.retries.Handler(r.markForRequestedRetry)).
+		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.markForRequestedRetry)).
 		WatchesRawSource(r.trigger.Source()).
 		Named("manifest").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
@@ -220,7 +221,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	kyma := m.Labels[v1beta2.LabelKymaName]
-	defer func() { result.Priority = r.Urgent.RequeuePriority(kyma) }()
+	defer func() { result.Priority = r.Urgent.PersonOrRetryPriority(kyma) }()
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, kyma)
 	defer leave()
 	ctx = r.retries.Context(r.Urgent.Context(ctx, kyma), req.NamespacedName)
@@ -260,13 +261,13 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	restore := loop.Step{Name: "reclaim", Do: n.restoreInventory, Save: true}
 	if n.memory.released {
 		n.refs = inventory.Refs(m.Status.Synced)
-		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitOtherFinalizers})
+		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitForeignFinalizersAfterRelease})
 	}
 	if m.IsUnmanaged() {
 		return loop.Run(ctx, options,
 			loop.Step{Name: "connect", Do: n.connectOrRelease},
 			restore,
-			loop.Step{Name: "handover", Do: n.handOver},
+			loop.Step{Name: "handover", Do: n.handOverObjectsToUser},
 			loop.Step{Name: "release", Do: n.removeFinalizers})
 	}
 	if !m.DeletionTimestamp.IsZero() {
@@ -278,7 +279,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 			loop.Step{Name: "resource", Do: n.deleteModuleCR},
 			loop.Step{Name: "plan", Do: n.planOperatorRepair, Save: true},
 			loop.Step{Name: "operator", Do: n.applyOperatorRepair},
-			loop.Step{Name: "teardown", Do: n.deleteInventory},
+			loop.Step{Name: "teardown", Do: n.deleteInventoryObjects},
 			loop.Step{Name: "release", Do: n.removeFinalizers})
 	}
 	if reason, message := condition.Suspension(m); reason != "" {
@@ -296,7 +297,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	return loop.Run(ctx, options,
 		loop.Step{Name: "adopt", Do: n.addFinalizers},
 		loop.Step{Name: "connect", Do: n.connect},
-		loop.Step{Name: "decide", Do: n.makePlan},
+		loop.Step{Name: "decide", Do: n.resolveSourcesAndMakePlan},
 		loop.Step{Name: "reach", Do: n.connectOnDemand},
 		loop.Step{Name: "render", Do: n.render},
 		loop.Step{Name: "record", Do: n.recordInventory, SaveIf: n.isInventoryChanged},
@@ -327,7 +328,7 @@ func (n *run) restoreInventory(ctx context.Context) error {
 	if err := n.connectBy(ctx, n.cluster.Get); err != nil {
 		return err
 	}
-	if !n.manifest.HasRuntimeInventory() {
+	if !n.manifest.IsInventoryReadFromRuntime() {
 		found, err := reclaim.RestoreInventory(ctx, n.runtime.Cluster, n.manifest)
 		if err != nil {
 			return err
@@ -344,7 +345,7 @@ func (n *run) restoreInventory(ctx context.Context) error {
 // annotateAppliedRef sets the annotation with the reference of the source that was applied completely. Clients wait for
 // the annotation with the ref, to find out when the source is applied. Only sources in a registry have a reference.
 func (n *run) annotateAppliedRef(ctx context.Context) error {
-	image, err := v1beta2.DecodeImageSpec(n.manifest.Spec.Install.Source)
+	image, err := v1beta2.DecodeImageSpecLeniently(n.manifest.Spec.Install.Source)
 	if err != nil || image.Ref == "" || n.plan.digest == "" || n.manifest.Status.AppliedDigest != n.plan.digest ||
 		n.manifest.Annotations[v1beta2.AnnotationSyncOCIRef] == image.Ref {
 		return nil
@@ -365,7 +366,7 @@ func (n *run) connect(ctx context.Context) error {
 	n.subscribe()
 	s := &n.manifest.Status
 	if s.State == v1beta2.StateReady && s.AppliedDigest != "" && s.ObservedGeneration == n.manifest.Generation {
-		return n.connectBy(ctx, n.cluster.GetIfOpen)
+		return n.connectBy(ctx, n.cluster.GetIfOpenOrNoAgents)
 	}
 	return n.connectBy(ctx, n.cluster.Get)
 }

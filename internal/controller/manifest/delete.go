@@ -34,10 +34,10 @@ func (n *run) connectOrRelease(ctx context.Context) error {
 	return err
 }
 
-// handOver removes our labels, annotations and fields from the objects of the inventory. Objects without our labels and
-// annotations belong to the user of the runtime. If a second module also contains an object, handOver makes the second
-// module its owner, and an event reports the new owner.
-func (n *run) handOver(ctx context.Context) error {
+// handOverObjectsToUser removes our labels, annotations and fields from the objects of the inventory. Objects without
+// our labels and annotations belong to the user of the runtime. If a second module also contains an object,
+// handOverObjectsToUser makes the second module its owner, and an event reports the new owner.
+func (n *run) handOverObjectsToUser(ctx context.Context) error {
 	others, err := n.peers().Others(ctx, n.manifest)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (n *run) planOperatorRepair(ctx context.Context) error {
 		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" || n.manifest.IsRestored() {
 		return nil // the version of a restored Manifest may be lower than the version in the runtime
 	}
-	err := n.makePlan(ctx)
+	err := n.resolveSourcesAndMakePlan(ctx)
 	if err == nil {
 		n.plan.compareAll = n.plan.compareAll || slices.ContainsFunc(
 			n.refs, func(r apply.Ref) bool { return !n.memory.progress.IsApplied(r) })
@@ -147,7 +147,7 @@ func (n *run) planOperatorRepair(ctx context.Context) error {
 	}
 	if err != nil {
 		n.rendered = nil
-		n.logOperatorFailure(ctx, err)
+		n.logOperatorRepairError(ctx, err)
 	}
 	return nil
 }
@@ -160,20 +160,20 @@ func (n *run) applyOperatorRepair(ctx context.Context) error {
 		return n.observed.blocked
 	}
 	if err := n.apply(ctx); err != nil {
-		n.logOperatorFailure(ctx, err)
+		n.logOperatorRepairError(ctx, err)
 		return n.observed.blocked
 	}
 	n.observed.served = n.plan.applyAll
 	return n.observed.blocked
 }
 
-func (n *run) logOperatorFailure(ctx context.Context, err error) {
+func (n *run) logOperatorRepairError(ctx context.Context, err error) {
 	log.FromContext(ctx).Info("cannot apply the operator of the module while its custom resources are being deleted",
 		"error", err.Error())
 }
 
-// deleteInventory deletes all objects of the inventory in order, and waits until they no longer exist.
-func (n *run) deleteInventory(ctx context.Context) error {
+// deleteInventoryObjects deletes all objects of the inventory in order, and waits until they no longer exist.
+func (n *run) deleteInventoryObjects(ctx context.Context) error {
 	left, err := n.deleteObjects(ctx, n.refs)
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (n *run) noteForbidden(left apply.Teardown) {
 // user, nobody has deleted the Manifest yet, so removeFinalizers deletes it before it removes the finalizers.
 func (n *run) removeFinalizers(ctx context.Context) error {
 	if n.manifest.IsUnmanaged() && n.manifest.DeletionTimestamp.IsZero() {
-		if err := n.deleteManifest(ctx); err != nil {
+		if err := n.deleteAndRereadManifest(ctx); err != nil {
 			return err
 		}
 	}
@@ -242,7 +242,7 @@ func (n *run) removeFinalizers(ctx context.Context) error {
 		e := changelog.Removed(n.manifest.ModuleName())
 		n.recordEventOf(e.Type, e.Reason, e.Note)
 	}
-	return n.awaitOtherFinalizers(ctx)
+	return n.awaitForeignFinalizersAfterRelease(ctx)
 }
 
 // ownFinalizers returns the names of all finalizers of this controller.
@@ -250,9 +250,9 @@ func ownFinalizers() []string {
 	return []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
 }
 
-// awaitOtherFinalizers waits for other controllers: their finalizers keep a Manifest from which this controller has
-// removed its own finalizers.
-func (n *run) awaitOtherFinalizers(context.Context) error {
+// awaitForeignFinalizersAfterRelease waits for other controllers: their finalizers keep a Manifest from which this
+// controller has removed its own finalizers.
+func (n *run) awaitForeignFinalizersAfterRelease(context.Context) error {
 	if err := loop.WaitForForeignFinalizers(n.manifest, ownFinalizers()); err != nil {
 		n.observed.blocker = v1beta2.ReasonFinalizersRemaining
 		return err
@@ -260,9 +260,9 @@ func (n *run) awaitOtherFinalizers(context.Context) error {
 	return loop.Done()
 }
 
-// deleteManifest deletes the Manifest, and then reads its metadata again, because the removal of the finalizers needs
-// the new resource version.
-func (n *run) deleteManifest(ctx context.Context) error {
+// deleteAndRereadManifest deletes the Manifest, and then reads its metadata again, because the removal of the
+// finalizers needs the new resource version.
+func (n *run) deleteAndRereadManifest(ctx context.Context) error {
 	if err := client.IgnoreNotFound(n.Client.Delete(ctx, n.manifest)); err != nil {
 		return fmt.Errorf("deleting Manifest %s: %w", n.manifest.Name, err)
 	}

@@ -21,10 +21,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// makePlan resolves the sources of the Manifest and makes the plan of this reconcile.
-func (n *run) makePlan(ctx context.Context) error {
+// resolveSourcesAndMakePlan resolves the sources of the Manifest and makes the plan of this reconcile.
+func (n *run) resolveSourcesAndMakePlan(ctx context.Context) error {
 	found, err := n.sources.Find(ctx, n.manifest)
-	if err != nil && !isInstalled(n.manifest) {
+	if err != nil && !isCurrentSpecApplied(n.manifest) {
 		return err
 	}
 	n.changes = n.memory.takeChanges()
@@ -134,7 +134,7 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
 	n.changes.readiness = n.changes.readiness || len(result.Applied) > 0
-	n.recordAppliedReadiness(result)
+	n.rememberReadinessFromApply(result)
 	n.reportTakeovers(result.TakenOver)
 	n.recordExisting(ctx, result.Existing)
 	isConflict := func(e *apply.Error) bool { return e.Reason() == apply.OwnedByOtherModule }
@@ -166,16 +166,16 @@ func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) er
 	return n.requeueWaitingFor(unserved[0].Message)
 }
 
-// recordAppliedReadiness records whether the applied workloads are ready, according to the API server's responses to
-// the apply requests. A workload whose readiness is not reported by events is read after firstPollDelay.
-func (n *run) recordAppliedReadiness(result apply.Result) {
+// rememberReadinessFromApply records whether the applied workloads are ready, according to the API server's responses
+// to the apply requests. A workload whose readiness is not reported by events is read after firstPollDelay.
+func (n *run) rememberReadinessFromApply(result apply.Result) {
 	for _, ref := range result.Applied {
 		switch {
 		case !inventory.IsWorkload(ref):
 		case slices.ContainsFunc(result.Ready, ref.SameObject):
 			n.memory.recordReadiness(ref, n.memory.progress.Version(ref), readiness{state: v1beta2.StateReady})
 		case hasStateInEvents(ref):
-			n.memory.markSent(ref)
+			n.memory.recordSentAsNotReady(ref)
 		default:
 			n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll
 		}
@@ -279,8 +279,8 @@ func (n *run) createModuleCR(ctx context.Context) error {
 	made, err := create(ctx, cr, v1beta2.FieldOwnerCustomResource)
 	n.observed.resource = nil
 	if err == nil {
-		n.memory.progress.ObserveRead(ref, made.UID, made.Generation, made.ResourceVersion)
-		n.memory.markSent(ref)
+		n.memory.progress.RecordReadUnlessChanged(ref, made.UID, made.Generation, made.ResourceVersion)
+		n.memory.recordSentAsNotReady(ref)
 		n.noteServed(cr.GroupVersionKind().GroupKind())
 		return nil
 	}
@@ -312,7 +312,8 @@ func (n *run) readModuleCR(ctx context.Context) (*unstructured.Unstructured, err
 	}
 	n.observed.resource = &moduleResource{object}
 	if object != nil {
-		n.memory.progress.ObserveRead(ref, object.GetUID(), object.GetGeneration(), object.GetResourceVersion())
+		n.memory.progress.RecordReadUnlessChanged(ref, object.GetUID(), object.GetGeneration(),
+			object.GetResourceVersion())
 	}
 	return object, nil
 }

@@ -158,7 +158,7 @@ func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetada
 	owner string, resource apply.Ref) bool {
 	ref := refOf(e.Interest, o.Namespace, o.Name)
 	// known is true if a reconcile has already read or written the version of the object that the event shows.
-	known := !e.Deleted && m.progress.IsKnownVersion(ref, o.UID, o.ResourceVersion)
+	known := !e.Deleted && m.progress.IsNotNewerThanRecorded(ref, o.UID, o.ResourceVersion)
 	if ref.SameObject(resource) {
 		if known {
 			return false

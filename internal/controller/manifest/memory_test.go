@@ -84,7 +84,7 @@ func TestAddEvent(t *testing.T) {
 	}
 	for name, c := range cases {
 		m := &memory{expected: []apply.Ref{{Kind: "ConfigMap", Namespace: "n", Name: "a"}}}
-		m.progress.ObserveRead(cr, "u", 1, "7")
+		m.progress.RecordReadUnlessChanged(cr, "u", 1, "7")
 		if got := m.addEvent(c.seen, "kcp-system/m", cr); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}

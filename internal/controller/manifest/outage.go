@@ -40,8 +40,8 @@ func (n *run) continueWithoutSources(err error, isInstalled bool) error {
 	return loop.ContinueAndRequeueAfter(after)
 }
 
-// isInstalled reports whether the status shows that the spec of a Manifest was applied completely.
-func isInstalled(m *v1beta2.Manifest) bool {
+// isCurrentSpecApplied reports whether the status shows that the spec of a Manifest was applied completely.
+func isCurrentSpecApplied(m *v1beta2.Manifest) bool {
 	s := &m.Status
 	switch {
 	case s.AppliedDigest == "" || s.Version != m.Spec.Version:

@@ -112,7 +112,7 @@ func (p plan) desiredDigest(m *v1beta2.Manifest) string {
 	for _, s := range p.sources {
 		options := p.options
 		options.Digest = s.Digest()
-		_ = encode.Encode([]any{s.Name, options.BundleDigest()}) // strings and JSON values always encode
+		_ = encode.Encode([]any{s.Name, options.ResultingBundleDigest()}) // strings and JSON values always encode
 	}
 	for _, part := range []any{p.overlay, m.Spec.Version, m.Spec.CustomResourcePolicy, m.Spec.Resource} {
 		_ = encode.Encode(part)

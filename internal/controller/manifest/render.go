@@ -20,14 +20,14 @@ func (n *run) render(ctx context.Context) error {
 	if n.observed.outage.is || !n.plan.hasWork() {
 		return nil
 	}
-	if err := n.renderSources(ctx); err != nil {
+	if err := n.verifyAndRenderSources(ctx); err != nil {
 		return n.continueWithoutSources(err, !n.plan.applyAll)
 	}
 	return nil
 }
 
-// renderSources verifies and renders all sources.
-func (n *run) renderSources(ctx context.Context) error {
+// verifyAndRenderSources verifies and renders all sources.
+func (n *run) verifyAndRenderSources(ctx context.Context) error {
 	out := &rendered{}
 	n.rendered = out // set before verify can fail, because the report includes the signatures of a failed verification
 	var err error

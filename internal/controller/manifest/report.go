@@ -66,7 +66,7 @@ func (n *run) report(out loop.Outcome) {
 		s.AppliedDigest, s.Version, s.AppliedGeneration = n.plan.digest, n.manifest.Spec.Version, n.manifest.Generation
 	}
 	if n.pruned.complete {
-		s.Synced = inventory.WithoutPending(s.Synced)
+		s.Synced = inventory.WithPendingFlagsCleared(s.Synced)
 		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
 		s.AppliedGeneration = n.manifest.Generation
 		s.RenderFailure = nil

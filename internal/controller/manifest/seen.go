@@ -108,10 +108,10 @@ func keyOf(ref apply.Ref) apply.Ref {
 	return apply.Ref{Group: ref.Group, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// markSent records that a workload or the custom resource was sent and is not ready yet. If the resource version of the
-// object is unknown, because another client has changed the object in the meantime, markSent removes what is recorded
-// about the object.
-func (m *memory) markSent(ref apply.Ref) {
+// recordSentAsNotReady records that a workload or the custom resource was sent and is not ready yet. If the resource
+// version of the object is unknown, because another client has changed the object in the meantime, recordSentAsNotReady
+// removes what is recorded about the object.
+func (m *memory) recordSentAsNotReady(ref apply.Ref) {
 	version := m.progress.Version(ref)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,14 +236,14 @@ func (m *memory) recordEventStateLocked(e runtimes.Event, ref apply.Ref, isModul
 	case sending:
 		return found.state != v1beta2.StateReady && found.state != v1beta2.StateProcessing
 	case v1beta2.StateProcessing:
-		return found.state != v1beta2.StateProcessing && !m.isExpectingLocked(time.Now())
+		return found.state != v1beta2.StateProcessing && !m.isReadinessEventExpectedLocked(time.Now())
 	}
 	return true
 }
 
-// isExpectingLocked reports whether another event is expected before the module can be ready: an object that it depends
-// on was seen and is not ready. The caller must hold mu.
-func (m *memory) isExpectingLocked(now time.Time) bool {
+// isReadinessEventExpectedLocked reports whether another event is expected before the module can be ready: an object
+// that it depends on was seen and is not ready. The caller must hold mu.
+func (m *memory) isReadinessEventExpectedLocked(now time.Time) bool {
 	failed, expecting := false, false
 	for _, ref := range m.needed {
 		s, known := m.seen[ref]

@@ -58,8 +58,8 @@ func newSeenMemory() *memory {
 		return readiness{state: v1beta2.State(state)}, true
 	}}
 	for _, ref := range []apply.Ref{seenWorkload, seenResource} {
-		m.progress.ObserveRead(ref, "u", 1, "5")
-		m.markSent(ref)
+		m.progress.RecordReadUnlessChanged(ref, "u", 1, "5")
+		m.recordSentAsNotReady(ref)
 	}
 	m.setNeeded([]apply.Ref{{Kind: "ConfigMap", Name: "c"}, seenWorkload}, seenResource)
 	m.setShown(v1beta2.StateProcessing)
@@ -69,7 +69,8 @@ func newSeenMemory() *memory {
 // observe adds an event. If the event is about a version of the Deployment that was not read or written yet, observe
 // does not compare the Deployment with its desired state. Only the readiness in this event can trigger a reconcile.
 func (m *memory) observe(e runtimes.Event) bool {
-	if e.Interest.Kind != seenWorkload.Kind || m.progress.IsKnownVersion(seenWorkload, "u", e.Object.ResourceVersion) {
+	if e.Interest.Kind != seenWorkload.Kind || m.progress.IsNotNewerThanRecorded(seenWorkload, "u",
+		e.Object.ResourceVersion) {
 		return m.addEvent(e, "kcp-system/m", seenResource)
 	}
 	m.mu.Lock()
@@ -101,7 +102,7 @@ func TestEventsDuringReconcile(t *testing.T) {
 			m := newSeenMemory()
 			m.setShown(v1beta2.StateError) // every event causes a reconcile
 			for _, ref := range []apply.Ref{seenWorkload, seenResource} {
-				m.markSent(ref)
+				m.recordSentAsNotReady(ref)
 			}
 			for _, e := range c.events {
 				m.addEvent(e, "kcp-system/m", seenResource)
@@ -137,7 +138,7 @@ func TestSentWithoutVersion(t *testing.T) {
 	m := newSeenMemory()
 	m.recordReadiness(seenWorkload, 6, readiness{state: v1beta2.StateReady})
 	m.progress.Forget(seenWorkload)
-	m.markSent(seenWorkload)
+	m.recordSentAsNotReady(seenWorkload)
 	if found, known := m.lookup(seenWorkload, watchedValidity, time.Now()); known {
 		t.Errorf("it counts as %s", found.state)
 	}

@@ -148,7 +148,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.Kyma{}, builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(e event.CreateEvent) bool { return !e.Object.GetDeletionTimestamp().IsZero() },
-			UpdateFunc: deletionChanged,
+			UpdateFunc: hasDeletionBegunOrProgressed,
 		})).
 		WatchesRawSource(r.trigger.Source()).
 		Named("purge").
@@ -165,9 +165,9 @@ func kymaOfDeletedManifest(o client.Object) []string {
 	return []string{o.GetLabels()[v1beta2.LabelKymaName]}
 }
 
-// deletionChanged accepts three kinds of updates of a Kyma: its deletion was requested, its deletion was given up, or a
-// finalizer was removed during its deletion.
-func deletionChanged(e event.UpdateEvent) bool {
+// hasDeletionBegunOrProgressed accepts three kinds of updates of a Kyma: its deletion was requested, its deletion was
+// given up, or a finalizer was removed during its deletion.
+func hasDeletionBegunOrProgressed(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return !after.GetDeletionTimestamp().IsZero() &&
 		(before.GetDeletionTimestamp().IsZero() || len(before.GetFinalizers()) != len(after.GetFinalizers()) ||
@@ -205,7 +205,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	kyma := &v1beta2.Kyma{}
 	if err := r.Client.Get(ctx, req.NamespacedName, kyma); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.reportEnd(ctx, req.Name)
+			r.forgetAndReportDeletions(ctx, req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -244,7 +244,7 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 		return loop.Done()
 	}
 	if n.Grace == 0 {
-		return n.warnOfWaitingDeletions(ctx)
+		return n.warnOfWaitingWithPurgeDisabled(ctx)
 	}
 	begun, err := n.findGracePeriodStart(ctx)
 	if err != nil {
@@ -301,7 +301,7 @@ func (n *run) findGracePeriodStart(ctx context.Context) (hasBegun bool, err erro
 // reports a change of the runtime.
 func (n *run) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
-		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
+		Key: n.subscriptionKey(n.kyma.Name), Notify: n.connectionChangeNotifier(client.ObjectKeyFromObject(n.kyma)),
 	})
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
@@ -313,7 +313,7 @@ func (n *run) connect(ctx context.Context) error {
 			return loop.Later(unreachableRetryDelay, "the owner of the runtime to be verified")
 		}
 		n.addBlocker(apply.Ref{}, err.Error())
-		n.reportBlockers()
+		n.recordBlockerWarnings()
 		return reconcile.TerminalError(err)
 	}
 	if err != nil {
@@ -341,7 +341,7 @@ func (n *run) requeue(context.Context) error {
 // reportAndRequeue requests a reconcile after a delay. The longer ago the time in the parameter pollingSince is, the
 // longer is the delay.
 func (n *run) reportAndRequeue(pollingSince time.Time) error {
-	n.reportBlockers()
+	n.recordBlockerWarnings()
 	after := loop.PollDelay(n.now, pollingSince)
 	if !n.next.IsZero() {
 		after = min(after, n.next.Sub(n.now))
@@ -369,9 +369,9 @@ func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 	return m
 }
 
-// reportEnd deletes the data that the controller keeps in memory about a Kyma that no longer exists. reportEnd also
-// records events about the deleted objects of this Kyma that were not reported yet.
-func (r *Reconciler) reportEnd(ctx context.Context, kyma string) {
+// forgetAndReportDeletions deletes the data that the controller keeps in memory about a Kyma that no longer exists.
+// forgetAndReportDeletions also records events about the deleted objects of this Kyma that were not reported yet.
+func (r *Reconciler) forgetAndReportDeletions(ctx context.Context, kyma string) {
 	m := r.forget(kyma)
 	if m == nil {
 		return
@@ -389,9 +389,9 @@ func (r *Reconciler) forget(kyma string) *memory {
 	return r.memories.Forget(kyma)
 }
 
-// notifier returns the function that the pool calls for each event from the runtime. The returned function enqueues the
-// Kyma when the connection has changed.
-func (r *Reconciler) notifier(key client.ObjectKey) func(runtimes.Event) {
+// connectionChangeNotifier returns the function that the pool calls for each event from the runtime. The returned
+// function enqueues the Kyma when the connection has changed.
+func (r *Reconciler) connectionChangeNotifier(key client.ObjectKey) func(runtimes.Event) {
 	return func(e runtimes.Event) {
 		if e.ConnectionChanged {
 			r.trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})

@@ -23,7 +23,7 @@ func (n *run) purgeInventories(ctx context.Context) error {
 		}
 		t.deleted = left.Done()
 		t.existing = without(t.existing, left.Kept)
-		n.reportDeleted(ctx, t, deletedOf(left))
+		n.recordDeletionEvent(ctx, t, deletedOrBeingDeleted(left))
 		for _, r := range left.Remaining {
 			if r.Content {
 				n.addBlocker(r.Ref, r.Ref.String()+": "+r.Message)
@@ -40,7 +40,7 @@ func (n *run) purgeInventories(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("purging module %s from runtime %s: %w", t.module, n.kyma.Name, err)
 		}
-		n.reportDeleted(ctx, t, deletedOf(rest))
+		n.recordDeletionEvent(ctx, t, deletedOrBeingDeleted(rest))
 	}
 	return nil
 }
@@ -52,8 +52,9 @@ func (n *run) deleteInventory(ctx context.Context, t *target, refs []apply.Ref) 
 		Title: "module " + t.module, Manager: v1beta2.FieldOwnerApplier})
 }
 
-// deletedOf returns those of the objects that no longer exist, or whose deletion the API server has accepted.
-func deletedOf(left apply.Teardown) []apply.Ref {
+// deletedOrBeingDeleted returns those of the objects that no longer exist, or whose deletion the API server has
+// accepted.
+func deletedOrBeingDeleted(left apply.Teardown) []apply.Ref {
 	refs := slices.Clone(left.Deleted)
 	for _, r := range left.Remaining {
 		if !r.Since.IsZero() {

@@ -136,7 +136,7 @@ func kindsOf(targets []*target, skip []string) []*kind {
 				k.protected = "is a kind of Lifecycle Manager"
 			case isSkipped(d.gvk.GroupKind(), d.plural, skip):
 				k.protected = "is on the skip list"
-			case isKeptByModule(d, targets):
+			case isCRDOrItsCRFlaggedKeep(d, targets):
 				k.protected = "is kept by its module"
 			case d.owner != "" && d.owner != t.owner:
 				k.protected = "belongs to " + d.owner
@@ -189,9 +189,9 @@ func isSkipped(gk schema.GroupKind, plural string, skip []string) bool {
 	})
 }
 
-// isKeptByModule reports whether an inventory keeps a CRD, or a custom resource of this CRD. A CRD with a kept custom
-// resource stays, because deleting the CRD would also delete the custom resource.
-func isKeptByModule(d crd, targets []*target) bool {
+// isCRDOrItsCRFlaggedKeep reports whether an inventory keeps a CRD, or a custom resource of this CRD. A CRD with a kept
+// custom resource stays, because deleting the CRD would also delete the custom resource.
+func isCRDOrItsCRFlaggedKeep(d crd, targets []*target) bool {
 	return slices.ContainsFunc(targets, func(t *target) bool {
 		return slices.ContainsFunc(t.inventory, func(r apply.Ref) bool {
 			return r.Keep && (r.SameObject(d.ref) || r.Group == d.gvk.Group && r.Kind == d.gvk.Kind)

@@ -22,13 +22,13 @@ import (
 // releases the Manifest.
 func (n *run) reportUnreportedDeletions(ctx context.Context, t *target) {
 	if t.begun {
-		n.reportDeleted(ctx, t, t.existing)
+		n.recordDeletionEvent(ctx, t, t.existing)
 	}
 }
 
-// reportDeleted records an event about the deleted objects of an inventory. The event names only objects that existed
-// when the purge started.
-func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref) {
+// recordDeletionEvent records an event about the deleted objects of an inventory. The event names only objects that
+// existed when the purge started.
+func (n *run) recordDeletionEvent(ctx context.Context, t *target, deleted []apply.Ref) {
 	var reported []apply.Ref
 	var names []string
 	for _, ref := range t.existing {
@@ -51,10 +51,10 @@ func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref)
 // reported.
 const waitingPeriod = 5 * time.Minute
 
-// warnOfWaitingDeletions is called for runtimes that are never purged. warnOfWaitingDeletions records an event that
-// states why the modules of the Kyma are not deleted yet. warnOfWaitingDeletions reads only the cache, and records the
-// same text only once.
-func (n *run) warnOfWaitingDeletions(ctx context.Context) error {
+// warnOfWaitingWithPurgeDisabled is called for runtimes that are never purged. warnOfWaitingWithPurgeDisabled records
+// an event that states why the modules of the Kyma are not deleted yet. warnOfWaitingWithPurgeDisabled reads only the
+// cache, and records the same text only once.
+func (n *run) warnOfWaitingWithPurgeDisabled(ctx context.Context) error {
 	begun, err := n.findGracePeriodStart(ctx)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ type blocker struct {
 	text string
 }
 
-// addBlocker adds a blocker to the list that reportBlockers reports.
+// addBlocker adds a blocker to the list that recordBlockerWarnings reports.
 func (n *run) addBlocker(ref apply.Ref, text string) {
 	n.blockers = append(n.blockers, blocker{ref, text})
 }
@@ -96,8 +96,8 @@ func (n *run) addBlocker(ref apply.Ref, text string) {
 // visible only in the status of the Manifests.
 const blockerEventsLimit = 10
 
-// reportBlockers records a warning for each blocker that the last reconcile did not report.
-func (n *run) reportBlockers() {
+// recordBlockerWarnings records a warning for each blocker that the last reconcile did not report.
+func (n *run) recordBlockerWarnings() {
 	reported := map[string]bool{}
 	for _, b := range n.blockers[:min(blockerEventsLimit, len(n.blockers))] {
 		if !n.memory.reported[b.text] {

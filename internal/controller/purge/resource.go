@@ -36,7 +36,7 @@ func (n *run) survey(ctx context.Context) error {
 	present := map[string]bool{}
 	for i := range manifests.Items {
 		m := &manifests.Items[i]
-		if m.IsUnmanaged() || m.EffectiveTarget() == v1beta2.TargetControlPlane {
+		if m.IsUnmanaged() || m.InstalledOrSpecTarget() == v1beta2.TargetControlPlane {
 			continue // the objects of this Manifest belong to the user, or are not in the runtime
 		}
 		present[m.Name] = true
@@ -145,7 +145,7 @@ func (n *run) purgeCustomResources(ctx context.Context) error {
 				actions++
 			}
 		}
-		if err := p.deleteCollected(ctx); err != nil {
+		if err := p.sendDeletesAndReportActions(ctx); err != nil {
 			return err
 		}
 	}
@@ -225,8 +225,9 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 	return nil
 }
 
-// deleteCollected deletes all custom resources in toDelete, and records events about all actions for this kind.
-func (p *kindPurge) deleteCollected(ctx context.Context) error {
+// sendDeletesAndReportActions deletes all custom resources in toDelete, and records events about all actions for this
+// kind.
+func (p *kindPurge) sendDeletesAndReportActions(ctx context.Context) error {
 	if p.names != nil {
 		p.recordWarning(v1beta2.ReasonFinalizersRemoved, p.released[0], fmt.Sprintf("removed the finalizers of %s: %s",
 			countText(len(p.names), "custom resource"), joinNames(p.names)))

@@ -134,7 +134,7 @@ type tombstoneRun struct {
 	controller  *Tombstones
 	tombstone   tombstone.Stored
 	kymaMissing bool // set by deleteIfReplaced: no Kyma has this name, so no other controller uses the runtime
-	complete    bool // set by deleteManagerObjects: no object of the tombstone exists any more
+	complete    bool // set by deleteLifecycleManagerObjects: no object of the tombstone exists any more
 }
 
 // Reconcile handles the oldest tombstone of one Kyma. A Kyma has several tombstones if Kymas of the same name were
@@ -168,7 +168,7 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "resources", Do: n.purgeCustomResources},
 		loop.Step{Name: "webhooks", Do: n.purgeWebhooks},
 		loop.Step{Name: "inventory", Do: n.purgeInventories},
-		loop.Step{Name: "runtime", Do: n.deleteManagerObjects},
+		loop.Step{Name: "runtime", Do: n.deleteLifecycleManagerObjects},
 		loop.Step{Name: "end", Do: n.deleteTombstoneOrRequeue})
 }
 
@@ -225,7 +225,7 @@ const unreachableRetryDelay = 30 * time.Second
 // plane the runtime belongs; the Kyma of a tombstone does not exist any more.
 func (n *tombstoneRun) connectOrDeleteTombstone(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
-		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
+		Key: n.subscriptionKey(n.kyma.Name), Notify: n.connectionChangeNotifier(client.ObjectKeyFromObject(n.kyma)),
 	})
 	rt, err := n.Runtimes.GetBeforeOwnerVerified(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
@@ -300,9 +300,10 @@ func refOf(r v1beta2.Resource) apply.Ref {
 		Name: r.Name, Keep: r.Keep || r.Adopted, Adopted: r.Adopted}
 }
 
-// deleteManagerObjects waits until the objects of the modules are deleted. After the objects of the modules have been
-// deleted, deleteManagerObjects deletes the objects of the manager that do not belong to modules, such as our CRDs.
-func (n *tombstoneRun) deleteManagerObjects(ctx context.Context) error {
+// deleteLifecycleManagerObjects waits until the objects of the modules are deleted. After the objects of the modules
+// have been deleted, deleteLifecycleManagerObjects deletes the objects of the manager that do not belong to modules,
+// such as our CRDs.
+func (n *tombstoneRun) deleteLifecycleManagerObjects(ctx context.Context) error {
 	if !n.areModulesDeleted() {
 		return nil
 	}
@@ -344,7 +345,7 @@ func (n *tombstoneRun) deleteTombstoneOrRequeue(ctx context.Context) error {
 	if !n.complete {
 		return n.reportAndRequeue(n.memory.begun)
 	}
-	n.reportBlockers()
+	n.recordBlockerWarnings()
 	return n.deleteTombstone(ctx, metrics.TombstoneCleaned,
 		fmt.Sprintf("nothing of its %d objects is left in the runtime", n.tombstone.ObjectCount()))
 }

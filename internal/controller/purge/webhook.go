@@ -28,7 +28,7 @@ type webhookBlocker struct {
 // addRefusal records a request that the API server of the runtime rejected. If the API server rejected the request
 // because a webhook did not answer, purgeWebhooks deletes the configuration of this webhook later.
 func (n *run) addRefusal(ref apply.Ref, err error) {
-	if e, ok := errors.AsType[*apply.Error](err); ok && e.Webhook() != "" {
+	if e, ok := errors.AsType[*apply.Error](err); ok && e.FailedWebhook() != "" {
 		n.webhooks = append(n.webhooks, webhookBlocker{ref, e})
 		return
 	}
@@ -49,8 +49,8 @@ const (
 func (n *run) purgeWebhooks(ctx context.Context) error {
 	for _, webhook := range webhookNames(n.webhooks) {
 		blocked := slices.DeleteFunc(slices.Clone(n.webhooks),
-			func(b webhookBlocker) bool { return b.err.Webhook() != webhook })
-		deleted, err := n.deleteWebhook(ctx, webhook, blocked)
+			func(b webhookBlocker) bool { return b.err.FailedWebhook() != webhook })
+		deleted, err := n.deleteConfigurationsWithWebhook(ctx, webhook, blocked)
 		if err != nil {
 			return err
 		}
@@ -68,9 +68,10 @@ func (n *run) purgeWebhooks(ctx context.Context) error {
 	return nil
 }
 
-// deleteWebhook deletes the webhook configurations that contain the given webhook and that an inventory lists.
-// deleteWebhook reports whether it deleted a webhook configuration.
-func (n *run) deleteWebhook(ctx context.Context, webhook string, blocked []webhookBlocker) (deleted bool, err error) {
+// deleteConfigurationsWithWebhook deletes the webhook configurations that contain the given webhook and that an
+// inventory lists. deleteConfigurationsWithWebhook reports whether it deleted a webhook configuration.
+func (n *run) deleteConfigurationsWithWebhook(ctx context.Context, webhook string, blocked []webhookBlocker) (
+	deleted bool, err error) {
 	for _, t := range n.targets {
 		for _, ref := range t.inventory {
 			if !isWebhookConfiguration(ref) || ref.Keep {
@@ -139,7 +140,7 @@ func (n *run) reportWebhook(ctx context.Context, t *target, ref apply.Ref, webho
 func webhookNames(blocked []webhookBlocker) []string {
 	var names []string
 	for _, b := range blocked {
-		names = append(names, b.err.Webhook())
+		names = append(names, b.err.FailedWebhook())
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -176,7 +176,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	if err := (policies{r}).register(mgr); err != nil {
 		return err
 	}
-	specChanged := builder.WithPredicates(loop.SpecOrMetadataChanged())
+	specChanged := builder.WithPredicates(loop.SpecLabelsOrAnnotationsChanged())
 	toModule := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{r.requestFor(o.(*v1beta2.ModuleRollout).Spec.Module)}
 	})

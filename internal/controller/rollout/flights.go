@@ -148,7 +148,7 @@ func (p *pass) forgetEndedFlights() {
 	isActive := func(name string) bool {
 		return slices.ContainsFunc(p.staged, func(r *v1beta2.ModuleRollout) bool { return r.Name == name })
 	}
-	p.budgets.Keep(isActive)
+	p.budgets.ForgetInactiveRollouts(isActive)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.flights, func(name string, _ flight) bool { return !isActive(name) })

@@ -81,7 +81,7 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	p.setActive(p.release.Name, active)
 	moves := p.judgePromotions(ctx, statuses)
-	next.Channels, next.Withdrawn = statuses, p.withdrawn()
+	next.Channels, next.Withdrawn = statuses, p.withdrawnTemplateVersions()
 	if err := p.countHolders(ctx, next.Withdrawn); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + conflict.Error(), nil
 	}
 	if recorded.Withdraw != "" {
-		if err := p.withdraw(ctx, recorded.Withdraw, p.rollout(was.Rollout)); err != nil {
+		if err := p.annotateTemplateWithdrawn(ctx, recorded.Withdraw, p.rollout(was.Rollout)); err != nil {
 			return s, "", "", err
 		}
 	}
@@ -266,7 +266,8 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 	if status.Phase == v1beta2.RolloutCompleted { // recorded at once, so that the version is the proven one
 		p.requeueAfter(Period)
 		active.Status = *status
-		s = rollout.PlanMove(rollout.Channel{Release: p.withStatus(s), Name: of, Policy: policy, Active: active,
+		s = rollout.PlanMove(rollout.Channel{Release: p.withOnlyChannelStatus(s), Name: of, Policy: policy,
+			Active:   active,
 			Runtimes: runtimes, Now: p.now}).Status
 	}
 	return s, status.Phase, status.Message, nil
@@ -295,8 +296,8 @@ func completedOrTakenBack(s *v1beta2.ChannelStatus) (v1beta2.RolloutPhase, strin
 	return v1beta2.RolloutCompleted, ""
 }
 
-// withdraw withdraws the version of a halted rollout, so that no runtime gets it any more.
-func (p *pass) withdraw(ctx context.Context, version string, halted *v1beta2.ModuleRollout) error {
+// annotateTemplateWithdrawn withdraws the version of a halted rollout, so that no runtime gets it any more.
+func (p *pass) annotateTemplateWithdrawn(ctx context.Context, version string, halted *v1beta2.ModuleRollout) error {
 	t := &v1beta2.ModuleTemplate{}
 	t.Namespace, t.Name = p.Namespace, channel.TemplateName(p.release.Name, version)
 	if err := p.Client.Get(ctx, client.ObjectKeyFromObject(t), t); err != nil {
@@ -347,8 +348,8 @@ func (p *pass) checkWayBack(from, to string) error {
 	return p.catalog.CheckGoingBack(p.release.Name, from, to)
 }
 
-// withStatus returns a copy of the release with another status of one channel.
-func (p *pass) withStatus(s v1beta2.ChannelStatus) *v1beta2.ModuleReleaseMeta {
+// withOnlyChannelStatus returns a copy of the release with another status of one channel.
+func (p *pass) withOnlyChannelStatus(s v1beta2.ChannelStatus) *v1beta2.ModuleReleaseMeta {
 	release := p.release.DeepCopy()
 	release.Status.Channels = []v1beta2.ChannelStatus{s}
 	return release
@@ -537,7 +538,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	}
 	result, err := rollout.Advance(in)
 	if err != nil {
-		return p.recordHeld(ctx, r, err)
+		return p.saveHeldStatus(ctx, r, err)
 	}
 	if err := p.failed(); err != nil {
 		return nil, err
@@ -592,8 +593,8 @@ func (p *pass) readGates(ctx context.Context, r *v1beta2.ModuleRollout) map[stri
 	return results
 }
 
-// recordHeld records in the status that the stages of a rollout cannot be computed.
-func (p *pass) recordHeld(ctx context.Context, r *v1beta2.ModuleRollout, why error) (*v1beta2.ModuleRolloutStatus,
+// saveHeldStatus records in the status that the stages of a rollout cannot be computed.
+func (p *pass) saveHeldStatus(ctx context.Context, r *v1beta2.ModuleRollout, why error) (*v1beta2.ModuleRolloutStatus,
 	error) {
 	p.markUncomputable(r.Name)
 	next := r.Status.DeepCopy()
@@ -691,7 +692,7 @@ func (p *pass) eventsOf(r *v1beta2.ModuleRollout, before *v1beta2.ModuleRolloutS
 	}
 	switch s.Phase {
 	case v1beta2.RolloutHalted:
-		metrics.RolloutsHalted.WithLabelValues(codeOf(s)).Inc()
+		metrics.RolloutsHalted.WithLabelValues(firstBlockerCode(s)).Inc()
 		p.event(r, corev1.EventTypeWarning, v1beta2.EventRolloutHalted, s.Message)
 	case v1beta2.RolloutHeld:
 		p.event(r, corev1.EventTypeWarning, v1beta2.EventRolloutHeld, s.Message)
@@ -704,7 +705,7 @@ func (p *pass) eventsOf(r *v1beta2.ModuleRollout, before *v1beta2.ModuleRolloutS
 	}
 }
 
-func codeOf(s *v1beta2.ModuleRolloutStatus) string {
+func firstBlockerCode(s *v1beta2.ModuleRolloutStatus) string {
 	if len(s.Blockers) > 0 {
 		return s.Blockers[0].Code
 	}

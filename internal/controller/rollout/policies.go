@@ -35,7 +35,7 @@ func (p policies) register(mgr ctrl.Manager) error {
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{p.requestFor("")}
 	})
-	specChanged := builder.WithPredicates(loop.SpecOrMetadataChanged())
+	specChanged := builder.WithPredicates(loop.SpecLabelsOrAnnotationsChanged())
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("rolloutpolicy").
 		Watches(&v1beta2.RolloutPolicy{}, all, specChanged).

@@ -48,7 +48,7 @@ func (p *pass) judgePromotions(ctx context.Context, statuses []v1beta2.ChannelSt
 			}
 		}
 		if is.Status != nil && is.Status.State == v1beta2.PromotionProposed {
-			p.propose(ctx, s.Channel, was, is)
+			p.notifyPromotionProposal(ctx, s.Channel, was, is)
 		}
 		if is.Status != nil && is.Status.State == v1beta2.PromotionApplying {
 			moves = append(moves, s)
@@ -90,15 +90,16 @@ func (p *pass) fieldManagersOf(ctx context.Context, channelName string) ([]strin
 	return promotion.Owners(live, channelName), nil
 }
 
-// propose records a new proposal: an event, and a request to the webhook.
-func (p *pass) propose(ctx context.Context, to string, was *v1beta2.ChannelPromotion, is promotion.Result) {
+// notifyPromotionProposal records a new proposal: an event, and a request to the webhook.
+func (p *pass) notifyPromotionProposal(ctx context.Context, toChannel string, was *v1beta2.ChannelPromotion,
+	is promotion.Result) {
 	s := is.Status
 	if (was == nil || was.State != s.State || was.Version != s.Version) && p.Events != nil {
 		p.Events.Eventf(p.release, nil, corev1.EventTypeNormal, v1beta2.EventPromotionProposed, "Coordinate", "%s",
 			fmt.Sprintf(
 				"version %s has proven itself in channel %s: klm channel set %s %s %s", s.Version, s.From,
 				p.release.Name,
-				to, s.Version))
+				toChannel, s.Version))
 	}
 	if is.Promotion.Webhook == nil || s.Notified == s.Version {
 		return
@@ -106,14 +107,15 @@ func (p *pass) propose(ctx context.Context, to string, was *v1beta2.ChannelPromo
 	if was != nil {
 		s.WebhookError = was.WebhookError
 	}
-	key := p.release.Name + "/" + to
+	key := p.release.Name + "/" + toChannel
 	if wait := notifyInterval - p.now.Sub(p.notified[key]); wait > 0 && s.WebhookError != "" {
 		p.requeueAfter(wait)
 		return
 	}
 	p.notified[key] = p.now
-	current, _ := p.release.ChannelVersion(to)
-	body, err := json.Marshal(map[string]any{"module": p.release.Name, "from": s.From, "to": to, "version": s.Version,
+	current, _ := p.release.ChannelVersion(toChannel)
+	body, err := json.Marshal(map[string]any{"module": p.release.Name, "from": s.From, "to": toChannel,
+		"version": s.Version,
 		"current": current, "evidence": s.Evidence})
 	if err == nil {
 		var answer any

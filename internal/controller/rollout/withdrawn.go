@@ -25,8 +25,8 @@ const (
 	holdersInterval = 10 * time.Minute
 )
 
-// withdrawn returns the withdrawn versions of the module, the highest first.
-func (p *pass) withdrawn() []v1beta2.WithdrawnVersion {
+// withdrawnTemplateVersions returns the withdrawnTemplateVersions versions of the module, the highest first.
+func (p *pass) withdrawnTemplateVersions() []v1beta2.WithdrawnVersion {
 	var all []v1beta2.WithdrawnVersion
 	if p.catalog.Templates == nil {
 		return nil

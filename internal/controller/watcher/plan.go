@@ -91,7 +91,7 @@ var plainPath = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
 // validate returns the reason why a Watcher is not valid, and how to fix it. validate returns "" if the Watcher is
 // valid. The API server rejects most invalid Watchers, but earlier versions of the CRD accepted them.
 func validate(w *v1beta2.Watcher) string {
-	s, name := w.Spec.ServiceInfo, w.ManagerName()
+	s, name := w.Spec.ServiceInfo, w.NotifiedManagerName()
 	switch {
 	case name == "":
 		return fmt.Sprintf("the Watcher has no manager, so no events are sent: set spec.manager or the label %s",
@@ -112,7 +112,7 @@ func validate(w *v1beta2.Watcher) string {
 // paths returns the URL paths of the requests that runtimes send to the manager of a Watcher. The Watcher names this
 // manager in its spec.
 func paths(w *v1beta2.Watcher) []string {
-	name := w.ManagerName()
+	name := w.NotifiedManagerName()
 	if name == protocol.ManagerName {
 		return []string{protocol.EventPath(name), protocol.HeartbeatPath(name)}
 	}

@@ -44,7 +44,7 @@ func (n *run) applyRoutes(ctx context.Context) error {
 			r.plan = r.withUnknownRoute(v1beta2.ReasonRouteConflict,
 				"%s exists and belongs to another owner: delete it, or rename the Watcher", n.nameOf(r))
 		case r.spec != nil:
-			r.err = n.write(ctx, r)
+			r.err = n.createOrUpdateRouteIfNeeded(ctx, r)
 			r.applied = r.err == nil
 		case !r.unknown:
 			_, r.err = n.delete(ctx, r)
@@ -90,8 +90,9 @@ func firstFailureOrWait(errs []error) error {
 	return wait
 }
 
-// write creates or updates a route. write sends no request if the route is already in its desired state.
-func (n *run) write(ctx context.Context, r *route) error {
+// createOrUpdateRouteIfNeeded creates or updates a route. createOrUpdateRouteIfNeeded sends no request if the route is
+// already in its desired state.
+func (n *run) createOrUpdateRouteIfNeeded(ctx context.Context, r *route) error {
 	key := n.nameOf(r)
 	to := n.routes.Resource(r.gvr).Namespace(n.watcher.Namespace)
 	var got *unstructured.Unstructured

@@ -2,7 +2,7 @@
 //
 // # Use
 //
-//	options.NewCache = watchdecode.NewCache // options of a controller-runtime manager
+//	options.NewCache = watchdecode.NewDecodeOnceCache // options of a controller-runtime manager
 //
 // # How it works
 //
@@ -45,9 +45,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// NewCache returns a cache that decodes each watch event of Kymas and Manifests once. The watches of Kymas and
-// Manifests are limited by the default namespaces and the label selector in the options o.
-func NewCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
+// NewDecodeOnceCache returns a cache that decodes each watch event of Kymas and Manifests once. The watches of Kymas
+// and Manifests are limited by the default namespaces and the label selector in the options o.
+func NewDecodeOnceCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 	watches, err := apiutil.RESTClientForGVK(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest), true, false, cfg,
 		serializer.NewCodecFactory(o.Scheme), o.HTTPClient)
 	if err != nil {

@@ -178,7 +178,7 @@ func fillCache(t *testing.T, old bool) {
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1beta2.GroupVersion.WithKind("Manifest"), meta.RESTScopeNamespace)
-	c, err := NewCache(&rest.Config{Host: server.URL}, cache.Options{
+	c, err := NewDecodeOnceCache(&rest.Config{Host: server.URL}, cache.Options{
 		HTTPClient: server.Client(), Scheme: s, Mapper: mapper,
 		DefaultNamespaces:    map[string]cache.Config{"kcp-system": {}},
 		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{"shard": "1"}),

@@ -83,7 +83,7 @@ func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 	if algorithm == normalisation2 {
 		c.Resources = distinguishByVersion(c.Resources)
 	}
-	form := c.normalForm()
+	form := c.formCommonToAllAlgorithms()
 	form["provider"] = c.providerForm(true)
 	form["sources"] = mapEach(c.Sources, Element.sourceForm)
 	form["componentReferences"] = mapEach(c.References, Element.unfilteredReferenceForm)
@@ -99,7 +99,7 @@ func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 func normalForm1(d *Descriptor) map[string]any {
 	c := d.Component
 	c.Resources = distinguishByVersion(c.Resources)
-	form := c.normalForm()
+	form := c.formCommonToAllAlgorithms()
 	if d.APIVersion == "" {
 		for _, r := range form["resources"].([]any) {
 			addNullExtraIdentity(r)
@@ -135,8 +135,8 @@ func addNullExtraIdentity(e any) {
 	}
 }
 
-// normalForm returns the fields of the component that every normalisation algorithm includes.
-func (c content) normalForm() map[string]any {
+// formCommonToAllAlgorithms returns the fields of the component that every normalisation algorithm includes.
+func (c content) formCommonToAllAlgorithms() map[string]any {
 	form := map[string]any{"name": c.Name, "version": c.Version, "resources": mapEach(c.Resources,
 		Element.resourceForm)}
 	if labels := normalLabels(c.Labels, true); len(labels) > 0 {
@@ -219,8 +219,8 @@ func (e Element) unfilteredReferenceForm() map[string]any {
 	return form
 }
 
-// normalForm returns the normalised form of those fields that resources, sources and references have in common. If the
-// parameter signedLabelsOnly is true, the result contains only labels that are marked as signed.
+// formCommonToAllAlgorithms returns the normalised form of those fields that resources, sources and references have in
+// common. If the parameter signedLabelsOnly is true, the result contains only labels that are marked as signed.
 func (e Element) normalForm(signedLabelsOnly bool) map[string]any {
 	form := map[string]any{"name": e.Name, "version": e.Version}
 	if len(e.ExtraIdentity) > 0 {
@@ -301,7 +301,7 @@ func distinguishByVersion(resources []Element) []Element {
 	same := map[string][]int{} // indexes of resources, by name and extraIdentity
 	keys := make([]string, len(resources))
 	for i, r := range resources {
-		keys[i] = identityOf(r)
+		keys[i] = nameAndExtraIdentityOf(r)
 		same[keys[i]] = append(same[keys[i]], i)
 	}
 	for i := range resources {
@@ -318,7 +318,7 @@ func distinguishByVersion(resources []Element) []Element {
 	return resources
 }
 
-func identityOf(r Element) string {
+func nameAndExtraIdentityOf(r Element) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q", r.Name)
 	for _, k := range slices.Sorted(maps.Keys(r.ExtraIdentity)) {

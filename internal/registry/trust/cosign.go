@@ -32,15 +32,15 @@ const (
 	maxSignatureBytes   = 256 << 10 // maximum bytes of one payload or bundle
 )
 
-// FindImageSigner returns the key that has made a valid cosign signature of an image manifest. If there is no valid
-// signature, the key is nil and the error is nil. FindImageSigner returns an error only if the registry did not
-// respond.
+// FindCosignImageSigner returns the key that has made a valid cosign signature of an image manifest. If there is no
+// valid signature, the key is nil and the error is nil. FindCosignImageSigner returns an error only if the registry did
+// not respond.
 //
-// FindImageSigner first checks the tag sha256-<digest>.sig, which cosign used until version 2. If the tag has no valid
-// signature, FindImageSigner checks the referrers of the manifest, which newer versions of cosign use. The referrers
-// are read from the referrers API. If the registry does not support the referrers API, the referrers are read from the
-// tag sha256-<digest>.
-func (f *Verification) FindImageSigner(ctx context.Context, of *ocm.ImageManifest) (*key, error) {
+// FindCosignImageSigner first checks the tag sha256-<digest>.sig, which cosign used until version 2. If the tag has no
+// valid signature, FindCosignImageSigner checks the referrers of the manifest, which newer versions of cosign use. The
+// referrers are read from the referrers API. If the registry does not support the referrers API, the referrers are read
+// from the tag sha256-<digest>.
+func (f *Verification) FindCosignImageSigner(ctx context.Context, of *ocm.ImageManifest) (*key, error) {
 	tag := strings.Replace(of.Digest, ":", "-", 1)
 	found, err := f.reader.Manifest(ctx, tag+".sig")
 	if err == nil {
@@ -206,7 +206,7 @@ func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) 
 		if k := signerOf(keys, m.GetSignature(), of.Raw); k != nil {
 			return k, nil
 		}
-		return nil, explainBundle(&b)
+		return nil, bundleVerificationError(&b)
 	}
 	envelope := b.GetDsseEnvelope()
 	if envelope == nil || len(envelope.GetSignatures()) == 0 {
@@ -221,11 +221,11 @@ func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) 
 			return k, checkStatement(envelope.GetPayloadType(), envelope.GetPayload(), of.Digest)
 		}
 	}
-	return nil, explainBundle(&b)
+	return nil, bundleVerificationError(&b)
 }
 
-// explainBundle returns the reason why the signature of a bundle cannot be verified.
-func explainBundle(b *bundlev1.Bundle) error {
+// bundleVerificationError returns the reason why the signature of a bundle cannot be verified.
+func bundleVerificationError(b *bundlev1.Bundle) error {
 	if m := b.GetVerificationMaterial(); m.GetCertificate() != nil || m.GetX509CertificateChain() != nil {
 		return fmt.Errorf("it is by a certificate (keyless signing), which is not supported: sign with a key")
 	}

@@ -3,7 +3,7 @@
 //	policy, err := trust.Load("/etc/trust/policy.yaml", nil)
 //	rule := policy.Current().RuleForRepository(trust.SubjectOf(repository)) // mode and keys for this repository
 //	v := trust.NewVerification(reader, rule)
-//	key, err := v.FindImageSigner(ctx, manifest)                  // cosign signature; nil means no valid signature
+//	key, err := v.FindCosignImageSigner(ctx, manifest)            // cosign signature; nil means no valid signature
 //	key = v.FindDescriptorSigner(descriptor)                      // OCM signature in the component descriptor
 //
 //	signed, err := trust.Sign(ctx, artifact, name, rsaKey, resolve)            // OCM

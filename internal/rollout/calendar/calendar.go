@@ -209,7 +209,7 @@ func Of(m Month, in Inputs) *Calendar {
 	c := &Calendar{Month: m, Runtimes: len(in.Runtimes), Days: daysOf(m)}
 	c.addWindows(in)
 	c.addFreezes(in)
-	c.addStages(in)
+	c.addRolloutsAndStagesOfMonth(in)
 	c.addDeferrals(in)
 	c.dropClosedHoursAndSetMost()
 	c.sortAndLimit()

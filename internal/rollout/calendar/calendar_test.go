@@ -68,7 +68,7 @@ func texts(c *Calendar) []string {
 	var all []string
 	for i := range c.Days {
 		line := c.Days[i].Date
-		for _, s := range c.Days[i].Spans() {
+		for _, s := range c.Days[i].SpansOfEqualRuntimes() {
 			line += fmt.Sprintf(" %02d-%02d:%d", s.From, s.To, s.Runtimes)
 		}
 		if len(c.Days[i].Hours) > 0 {

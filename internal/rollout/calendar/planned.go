@@ -112,9 +112,9 @@ const (
 	stageOutstanding = "outstanding"
 )
 
-// addStages adds the stages and the rollouts of the month. A stage without a known time is shown in the present month
-// and in all later ones.
-func (c *Calendar) addStages(in Inputs) {
+// addRolloutsAndStagesOfMonth adds the stages and the rollouts of the month. A stage without a known time is shown in
+// the present month and in all later ones.
+func (c *Calendar) addRolloutsAndStagesOfMonth(in Inputs) {
 	isFuture := in.Now.Before(c.Ends)
 	for _, r := range in.Rollouts {
 		var policy *v1beta2.RolloutPolicy

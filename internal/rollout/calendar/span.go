@@ -8,9 +8,9 @@ type Span struct {
 	Runtimes int
 }
 
-// Spans returns the hours of a day in which windows are open, and joins adjacent hours with the same number of runtimes
-// to one Span.
-func (d *Day) Spans() []Span {
+// SpansOfEqualRuntimes returns the hours of a day in which windows are open, and joins adjacent hours with the same
+// number of runtimes to one Span.
+func (d *Day) SpansOfEqualRuntimes() []Span {
 	var all []Span
 	for i := range d.Hours {
 		h := &d.Hours[i]

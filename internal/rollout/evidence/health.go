@@ -12,13 +12,13 @@ import (
 // IsWell reports whether a module with this state works.
 func IsWell(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1beta2.StateWarning }
 
-// IsFailing reports whether a module does not work.
-func IsFailing(m *v1beta2.Manifest) bool { return m != nil && !IsWell(m.Status.State) }
+// IsNeitherReadyNorWarning reports whether a module does not work.
+func IsNeitherReadyNorWarning(m *v1beta2.Manifest) bool { return m != nil && !IsWell(m.Status.State) }
 
-// IsBroken reports whether a module has not been Ready for so long that an update would have missed its deadline. The
-// parameter deadline is the time that a runtime has for an update. The update of a broken module is no evidence about
-// the new version.
-func IsBroken(m *v1beta2.Manifest, deadline time.Duration, now time.Time) bool {
+// IsUnreadyPastDeadline reports whether a module has not been Ready for so long that an update would have missed its
+// deadline. The parameter deadline is the time that a runtime has for an update. The update of a broken module is no
+// evidence about the new version.
+func IsUnreadyPastDeadline(m *v1beta2.Manifest, deadline time.Duration, now time.Time) bool {
 	if m == nil || IsWell(m.Status.State) {
 		return false
 	}

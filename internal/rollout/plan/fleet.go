@@ -75,7 +75,7 @@ func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 		}
 	}
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
-	isRescue := channel.IsLower(target, ordered) && evidence.IsFailing(m)
+	isRescue := channel.IsLower(target, ordered) && evidence.IsNeitherReadyNorWarning(m)
 	return f.template.Spec.RequiresDowntime && !isRescue
 }
 
@@ -98,7 +98,7 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 		request.Blocker = &channel.Blocker{Code: v1beta2.ReasonModulePaused, Object: "Kyma " + k.Name, Message: why}
 	}
 	request.Now = f.Now
-	request.ManifestVersion, request.IsFailing = ordered, evidence.IsFailing(m)
+	request.ManifestVersion, request.IsFailing = ordered, evidence.IsNeitherReadyNorWarning(m)
 	request.Installed = cmp.Or(m.Status.Version, ordered)
 	return channel.Resolve(asked, request).Blocker
 }

@@ -75,9 +75,9 @@ func (p *Plan) foresee(policy *v1beta2.RolloutPolicy, seen []rollout.Seen, now t
 		s := &seen[i]
 		switch s.Verdict {
 		case rollout.Proven, rollout.Excused:
-			f.add(s.Stage, now, now)
+			f.addRuntimeTimes(s.Stage, now, now)
 		case rollout.Updating:
-			f.add(s.Stage, now, now.Add(p.Update))
+			f.addRuntimeTimes(s.Stage, now, now.Add(p.Update))
 			updating[s.Stage]++
 		case rollout.Waiting:
 			if endsByItself(s.Blocker) {
@@ -113,17 +113,17 @@ func (p *Plan) foresee(policy *v1beta2.RolloutPolicy, seen []rollout.Seen, now t
 // endsByItself reports whether the end of the blocker of a runtime is known: the runtime waits for its window, or its
 // update is deferred.
 func endsByItself(b *channel.Blocker) bool {
-	return b == nil || isDeferral(b) || b.Code == v1beta2.ReasonWaitingForWindow ||
+	return b == nil || isAdminDeferral(b) || b.Code == v1beta2.ReasonWaitingForWindow ||
 		b.Code == v1beta2.ReasonWindowUnknown
 }
 
-func isDeferral(b *channel.Blocker) bool {
+func isAdminDeferral(b *channel.Blocker) bool {
 	return b != nil && (b.Code == v1beta2.ReasonUpdateDeferred || b.Code == v1beta2.ReasonDeferralInvalid)
 }
 
-// add adds a runtime with the time from which it can begin, and the time at which it is proven.
-func (f *forecast) add(stage int, opened, proven time.Time) {
-	f.opened[stage], f.proven[stage] = append(f.opened[stage], opened), append(f.proven[stage], proven)
+// addRuntimeTimes adds a runtime with the time from which it can begin, and the time at which it is proven.
+func (f *forecast) addRuntimeTimes(stage int, canBegin, provenAt time.Time) {
+	f.opened[stage], f.proven[stage] = append(f.opened[stage], canBegin), append(f.proven[stage], provenAt)
 }
 
 // updateTime returns the median duration of the updates of the rollout so far.
@@ -159,7 +159,7 @@ func (f *forecast) endOfFreeze(at time.Time) time.Time {
 // returns false if there is no such time within the horizon.
 func (f *forecast) findBegin(c *candidate, at time.Time) bool {
 	const most = 100
-	if isDeferral(c.Blocker) {
+	if isAdminDeferral(c.Blocker) {
 		at = later(at, c.Blocker.Until)
 	}
 	for range most {
@@ -279,7 +279,7 @@ func (f *forecast) simulateStage(stage int, from time.Time, waiting []*rollout.S
 		m := f.Members[c.Kyma]
 		m.Begins = at
 		f.Members[c.Kyma] = m
-		f.add(stage, c.opens, at.Add(f.Update))
+		f.addRuntimeTimes(stage, c.opens, at.Add(f.Update))
 	}
 	slices.SortFunc(f.opened[stage], time.Time.Compare)
 	slices.SortFunc(f.proven[stage], time.Time.Compare)

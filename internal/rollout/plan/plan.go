@@ -125,7 +125,7 @@ func For(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, runtimes []rol
 	p.Hold, _ = rollout.HoldOf(policy, r, now)
 	for i := range r.Spec.Stages {
 		s := &r.Spec.Stages[i]
-		p.Stages = append(p.Stages, Stage{Name: s.Name, Blocked: map[string]int{}, Gates: gatesOf(s),
+		p.Stages = append(p.Stages, Stage{Name: s.Name, Blocked: map[string]int{}, Gates: gateDescriptions(s),
 			Soak: int64(s.Soak.Seconds())})
 	}
 	seen, err := rollout.Survey(rollout.Inputs{Rollout: r, Runtimes: runtimes, Now: now, Slots: -1})
@@ -158,8 +158,8 @@ func For(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, runtimes []rol
 	return p, nil
 }
 
-// gatesOf returns the gates of a stage as texts.
-func gatesOf(s *v1beta2.ModuleRolloutStage) []string {
+// gateDescriptions returns the gates of a stage as texts.
+func gateDescriptions(s *v1beta2.ModuleRolloutStage) []string {
 	var all []string
 	for i := range s.Gates {
 		g := &s.Gates[i]

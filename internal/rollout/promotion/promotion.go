@@ -138,13 +138,13 @@ func Judge(in Inputs) Result {
 	}
 	j.checkCircle()
 	if j.next.Version != "" {
-		j.checkVersion(from, to, inSpec, p)
+		j.checkMovesTemplateAndProvenAge(from, to, inSpec, p)
 		if p.Mode == v1beta2.PromotionApply {
 			j.checkFreeze(policy)
 		}
 	}
 	if len(j.blockers) == 0 {
-		j.checkEvidence(p)
+		j.checkReadyAndFailedCounts(p)
 	}
 	if len(j.blockers) == 0 && p.Mode == v1beta2.PromotionApply {
 		j.checkOwners()
@@ -259,8 +259,9 @@ func (j *judge) checkCircle() {
 	}
 }
 
-// checkVersion checks the channels and the version: rows 5 to 7 of the table of Judge.
-func (j *judge) checkVersion(from, to *v1beta2.ChannelStatus, inSpec string, p *v1beta2.RolloutPromotion) {
+// checkMovesTemplateAndProvenAge checks the channels and the version: rows 5 to 7 of the table of Judge.
+func (j *judge) checkMovesTemplateAndProvenAge(from, to *v1beta2.ChannelStatus, inSpec string,
+	p *v1beta2.RolloutPromotion) {
 	moves := func(s *v1beta2.ChannelStatus, spec string) bool {
 		return s.Rollout != "" || s.Target != spec && s.TakenBack != spec || s.Version != s.Target
 	}
@@ -306,9 +307,9 @@ func (j *judge) checkFreeze(policy *v1beta2.RolloutPolicy) {
 	}
 }
 
-// checkEvidence checks whether the version is Ready in enough runtimes of the channel from which it is promoted, and
-// whether it fails in too many of these runtimes: row 9 of the table of Judge.
-func (j *judge) checkEvidence(p *v1beta2.RolloutPromotion) {
+// checkReadyAndFailedCounts checks whether the version is Ready in enough runtimes of the channel from which it is
+// promoted, and whether it fails in too many of these runtimes: row 9 of the table of Judge.
+func (j *judge) checkReadyAndFailedCounts(p *v1beta2.RolloutPromotion) {
 	if j.Count != nil {
 		counted, err := j.Count(p.From, j.next.Version)
 		if err != nil {

@@ -284,10 +284,10 @@ func TestMissing(t *testing.T) {
 //	checkHold     a move by a person is no hold             31
 //	checkHold     the annotation does not hold (row 4)      7
 //	checkHold     the release of an older hold counts       31
-//	checkVersion  the channel it comes from moves (row 5)   80
+//	checkMovesTemplateAndProvenAge  the channel it comes from moves (row 5)   80
 //	Judge         the channel it goes to moves (row 5)      81
-//	checkVersion  a withdrawn version is promoted (row 6)   27
-//	checkVersion  it is not proven for long enough (row 7)  2
+//	checkMovesTemplateAndProvenAge  a withdrawn version is promoted (row 6)   27
+//	checkMovesTemplateAndProvenAge  it is not proven for long enough (row 7)  2
 //	Judge         a version is lowered                      4
 //
 // TestModel cannot detect one mutation: that a move to the promoted version holds the promotion makes promotions only

@@ -138,11 +138,12 @@ func Of(release *v1beta2.ModuleReleaseMeta, channel, version string) (Urgency, e
 	return u, nil
 }
 
-// Shorten changes a stage of an urgent rollout: an emergency has no soak and no gates, and a hotfix has the shorter
-// soak of the policy. A policy may list the stages that a hotfix has. If the stage s is not in this list, Shorten
-// returns false, and the caller leaves out the whole stage. Shorten does not change the limits and the required
-// evidence of the stage.
-func Shorten(s *v1beta2.RolloutStage, is v1beta2.RolloutUrgency, hotfix *v1beta2.RolloutHotfix) bool {
+// ShortenOrSkipStage changes a stage of an urgent rollout: an emergency has no soak and no gates, and a hotfix has the
+// shorter soak of the policy. A policy may list the stages that a hotfix has. If the stage s is not in this list,
+// ShortenOrSkipStage returns false, and the caller leaves out the whole stage. ShortenOrSkipStage does not change the
+// limits and the required evidence of the stage.
+func ShortenOrSkipStage(s *v1beta2.RolloutStage, is v1beta2.RolloutUrgency, hotfix *v1beta2.RolloutHotfix) (
+	isKept bool) {
 	switch {
 	case is == v1beta2.UrgencyEmergency:
 		s.Soak, s.Gates = metav1.Duration{}, nil

@@ -116,8 +116,9 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	return c, nil
 }
 
-// informerOf returns the informer of the kind of an object or list. informerOf returns nil if the kind is not sharded.
-func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
+// shardedInformerOrNil returns the informer of the kind of an object or list. shardedInformerOrNil returns nil if the
+// kind is not sharded.
+func (c *Cache) shardedInformerOrNil(o runtime.Object) (*informer, error) {
 	gvk, err := apiutil.GVKForObject(o, c.Scheme)
 	if err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (c *Cache) cachesFor(ctx context.Context) (ofReconcile *shardCache, otherwi
 
 // Get implements [client.Reader].
 func (c *Cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	kind, err := c.informerOf(o)
+	kind, err := c.shardedInformerOrNil(o)
 	if err != nil {
 		return err
 	}
@@ -174,7 +175,7 @@ func (c *Cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 
 // List implements [client.Reader].
 func (c *Cache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	kind, err := c.informerOf(list)
+	kind, err := c.shardedInformerOrNil(list)
 	if err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func (c *Cache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionK
 
 // RemoveInformer implements [cache.Informers]. Informers of sharded kinds are not removed.
 func (c *Cache) RemoveInformer(ctx context.Context, o client.Object) error {
-	if kind, err := c.informerOf(o); kind != nil || err != nil {
+	if kind, err := c.shardedInformerOrNil(o); kind != nil || err != nil {
 		return err
 	}
 	return c.Base.RemoveInformer(ctx, o)
@@ -242,7 +243,7 @@ func (c *Cache) RemoveInformer(ctx context.Context, o client.Object) error {
 
 // IndexField implements [client.FieldIndexer]. The new index is not added to shards that are already open.
 func (c *Cache) IndexField(ctx context.Context, o client.Object, field string, keys client.IndexerFunc) error {
-	kind, err := c.informerOf(o)
+	kind, err := c.shardedInformerOrNil(o)
 	if err != nil {
 		return err
 	}
@@ -320,7 +321,7 @@ func (c *Cache) AnnounceShard(n int) {
 		}
 	}
 	c.mu.Unlock()
-	c.notifyOfShard(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
+	c.replayBaseObjectsOfShard(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
 }
 
 // Close removes the cache of a shard, so that reads no longer find the objects of the shard. After the removal of the
@@ -339,7 +340,10 @@ func (c *Cache) Close(n int) {
 		left[kind] = kind.objects(p.run, p)
 	}
 	if p.announced {
-		c.notifyOfShard(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnDelete(o) })
+		c.replayBaseObjectsOfShard(p.run, n, func(h toolscache.ResourceEventHandler,
+			o runtime.Object) {
+			h.OnDelete(o)
+		})
 	}
 	p.stop()
 	<-p.ended // no event may follow the deletions
@@ -366,9 +370,9 @@ func (c *Cache) handlers(kind *informer) []toolscache.ResourceEventHandler {
 	return all
 }
 
-// notifyOfShard finds the objects of the replayed kinds that belong to a Kyma of the shard. For each of these objects,
-// notifyOfShard calls the function notify with every handler of the kind.
-func (c *Cache) notifyOfShard(ctx context.Context, n int, notify func(toolscache.ResourceEventHandler,
+// replayBaseObjectsOfShard finds the objects of the replayed kinds that belong to a Kyma of the shard. For each of
+// these objects, replayBaseObjectsOfShard calls the function notify with every handler of the kind.
+func (c *Cache) replayBaseObjectsOfShard(ctx context.Context, n int, notify func(toolscache.ResourceEventHandler,
 	runtime.Object)) {
 	for _, kind := range c.replayed {
 		all := c.handlers(kind)

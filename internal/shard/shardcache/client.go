@@ -23,7 +23,7 @@ func NewClient(c *Cache, unsharded, live client.Client) *Client { return &Client
 
 // clientFor returns the client with which an object or list is read.
 func (c *Client) clientFor(ctx context.Context, o runtime.Object) (client.Client, error) {
-	kind, err := c.cache.informerOf(o)
+	kind, err := c.cache.shardedInformerOrNil(o)
 	if err != nil {
 		return nil, err
 	}

@@ -18,14 +18,14 @@ func silenceLibraries() error {
 	if err != nil {
 		return fmt.Errorf("discarding the messages of libraries: %w", err)
 	}
-	redirectSharedFile(&os.Stderr, discard)
+	redirectLibraryOutput(&os.Stderr, discard)
 	return nil
 }
 
-// redirectSharedFile redirects an open file such as os.Stderr. Libraries store the pointer os.Stderr when they are
-// initialized. After redirectSharedFile, everything that they write to this pointer is written to another file. The
+// redirectLibraryOutput redirects an open file such as os.Stderr. Libraries store the pointer os.Stderr when they are
+// initialized. After redirectLibraryOutput, everything that they write to this pointer is written to another file. The
 // variable that file points to gets a new pointer to the original file, for the messages of this program.
-func redirectSharedFile(file **os.File, to *os.File) {
+func redirectLibraryOutput(file **os.File, to *os.File) {
 	library := *file
 	own := *library
 	*library, *file = *to, &own

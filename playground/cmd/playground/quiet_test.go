@@ -19,7 +19,7 @@ func TestDivert(t *testing.T) {
 	terminal, discard := create("terminal"), create("discard")
 	paths := map[string]string{terminal.Name(): "error\n", discard.Name(): "raw log line\n"}
 	stderr, library := terminal, terminal
-	redirectSharedFile(&stderr, discard)
+	redirectLibraryOutput(&stderr, discard)
 	for file, text := range map[*os.File]string{library: "raw log line\n", stderr: "error\n"} {
 		if _, err := file.WriteString(text); err != nil {
 			t.Fatal(err)

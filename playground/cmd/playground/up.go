@@ -107,13 +107,13 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	if err := os.WriteFile(filepath.Join(v.Dir, "registry"), []byte(l.RegistryHost+"\n"), 0o600); err != nil {
 		return fmt.Errorf("writing the address of the registry: %w", err)
 	}
-	if err := v.install(ctx, l); err != nil {
+	if err := v.publishAndEnableSampleModule(ctx, l); err != nil {
 		return err
 	}
 	limit, cancel := context.WithTimeoutCause(ctx, readyTimeout,
 		fmt.Errorf("not all modules are Ready after %s", readyTimeout))
 	defer cancel()
-	err = l.FollowAndKeepManager(limit, out, allReady)
+	err = l.FollowRestartingOnLostLease(limit, out, allReady)
 	if ctx.Err() != nil {
 		return nil // asked to end
 	}
@@ -124,7 +124,7 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 		fmt.Fprintf(out, "\n%v\n", err)
 	}
 	fmt.Fprint(out, v.whatNext(l))
-	if err := l.FollowAndKeepManager(ctx, out, func([]landscape.Row) bool { return false }); ctx.Err() == nil {
+	if err := l.FollowRestartingOnLostLease(ctx, out, func([]landscape.Row) bool { return false }); ctx.Err() == nil {
 		return err
 	}
 	fmt.Fprintln(out, "\nstopping and removing everything")
@@ -161,11 +161,11 @@ func (v *up) serveDashboard(ctx context.Context, kubeconfig string) (line string
 	return line, stop, nil
 }
 
-// install publishes the versions of the sample module and registers the runtimes. Then install enables the module in
-// each runtime, as the admin of the runtime would.
-func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
+// publishAndEnableSampleModule publishes the versions of the sample module and registers the runtimes. Then
+// publishAndEnableSampleModule enables the module in each runtime, as the admin of the runtime would.
+func (v *up) publishAndEnableSampleModule(ctx context.Context, l *landscape.Landscape) error {
 	for _, version := range sample.Versions() {
-		if err := l.Publish(ctx, landscape.Module{
+		if err := l.PushAndCreateModuleTemplate(ctx, landscape.Module{
 			Name: sample.Module, Version: version.Version, Component: sample.Component, Tar: true,
 			Manifest: version.Manifest, DefaultCR: version.DefaultCR,
 			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment",
@@ -195,7 +195,7 @@ func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 		if err != nil {
 			return fmt.Errorf("waiting for the Kyma to appear in %s: %w", name, v.wrapWithKymaState(ctx, l, name, err))
 		}
-		if err := l.Edit(ctx, name,
+		if err := l.PatchDesiredKymaSpec(ctx, name,
 			func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: sample.Module}} }); err != nil {
 			return err
 		}

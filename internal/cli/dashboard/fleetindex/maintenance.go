@@ -20,9 +20,9 @@ type Maintenance struct {
 	Unknown string
 }
 
-// followMaintenance reads the maintenance policy at an interval. In a cluster, the Role of the dashboard allows reading
+// pollMaintenance reads the maintenance policy at an interval. In a cluster, the Role of the dashboard allows reading
 // the ConfigMap with the policy, but does not allow watching this ConfigMap.
-func (x *Index) followMaintenance(ctx context.Context, c *connection.Cluster) error {
+func (x *Index) pollMaintenance(ctx context.Context, c *connection.Cluster) error {
 	for {
 		var is Maintenance
 		var err error

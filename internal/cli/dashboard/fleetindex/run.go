@@ -75,8 +75,8 @@ func (x *Index) follow(ctx context.Context, c *connection.Cluster) {
 	all.Go(func() error { return followKind(ctx, x, c, connection.ResourcePolicies, &x.policies, Rollouts) })
 	all.Go(func() error { return x.followViewed(ctx, c) })
 	all.Go(func() error { return x.followSignatures(ctx, c) })
-	all.Go(func() error { return x.followManager(ctx, c) })
-	all.Go(func() error { return x.followMaintenance(ctx, c) })
+	all.Go(func() error { return x.pollManagerLeases(ctx, c) })
+	all.Go(func() error { return x.pollMaintenance(ctx, c) })
 	_ = all.Wait() // each ends with ctx
 }
 
@@ -161,9 +161,9 @@ func followKind[T any, P object[T]](ctx context.Context, x *Index, c *connection
 	})
 }
 
-// followManager reads the Leases of the manager at an interval. No watch reports that the manager has stopped: without
-// a manager, no object of the fleet changes.
-func (x *Index) followManager(ctx context.Context, c *connection.Cluster) error {
+// pollManagerLeases reads the Leases of the manager at an interval. No watch reports that the manager has stopped:
+// without a manager, no object of the fleet changes.
+func (x *Index) pollManagerLeases(ctx context.Context, c *connection.Cluster) error {
 	for {
 		observed := liveness.Read(ctx, c)
 		x.mu.Lock()

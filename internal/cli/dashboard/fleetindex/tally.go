@@ -80,7 +80,7 @@ func TallyOf(members []*fleetlist.Member, withVersions bool) Tally {
 			n.States[string(e.State)]++
 		}
 	}
-	t.States, t.Reasons = sorted(states), sorted(reasons)
+	t.States, t.Reasons = sortedByCount(states), sortedByCount(reasons)
 	slices.SortStableFunc(t.States, func(a, b Count) int { return cmp.Compare(severity(b.Name), severity(a.Name)) })
 	for _, n := range versions {
 		t.Versions = append(t.Versions, *n)
@@ -92,8 +92,8 @@ func TallyOf(members []*fleetlist.Member, withVersions bool) Tally {
 	return t
 }
 
-// sorted returns the counts in descending order.
-func sorted(counts map[string]int) []Count {
+// sortedByCount returns the counts in descending order.
+func sortedByCount(counts map[string]int) []Count {
 	var all []Count
 	for name, n := range counts {
 		all = append(all, Count{name, n})

@@ -28,7 +28,7 @@ var States = [...]v1beta2.State{v1beta2.StateReady, v1beta2.StateProcessing, v1b
 var shapes = [...]string{"square", "ring", "triangle", "cross", "corner", "outline", "dot"}
 
 // StateCell returns the cell of a runtime that is coloured by its own state.
-func StateCell(m *fleetlist.Member) byte { return stateClass(m.State()) | flagsOf(m) }
+func StateCell(m *fleetlist.Member) byte { return stateClass(m.State()) | pausedAndSilentBits(m) }
 
 func stateClass(s v1beta2.State) byte {
 	if i := slices.Index(States[:], s); i >= 0 {

@@ -4,8 +4,8 @@
 // # Use
 //
 //	v, note := heatmap.New(snapshot, heatmap.Choice{Module: "istio", Group: "stage", Colour: "version"}, now)
-//	data := v.Encode(filter.accepts)  // what the canvas draws
-//	counts := v.Count(members)        // the same as numbers, for a table
+//	data := v.Encode(filter.accepts)           // what the canvas draws
+//	counts := v.CountByGroupAndClass(members)  // the same as numbers, for a table
 //
 // # How it works
 //
@@ -155,9 +155,9 @@ func ModuleOf(m *fleetlist.Member, name string) *fleetlist.MemberModule {
 }
 
 // cell returns the cell of a runtime.
-func (v *View) cell(m *fleetlist.Member) byte { return v.classOf(m) | flagsOf(m) }
+func (v *View) cell(m *fleetlist.Member) byte { return v.classOf(m) | pausedAndSilentBits(m) }
 
-func flagsOf(m *fleetlist.Member) (flags byte) {
+func pausedAndSilentBits(m *fleetlist.Member) (flags byte) {
 	if m.IsPaused() {
 		flags |= bitPaused
 	}
@@ -204,9 +204,9 @@ type Count struct {
 	ByClass  []int
 }
 
-// Count returns, for each group, the number of its runtimes in each class. The groups have the same order as in the
-// heat map.
-func (v *View) Count(members []*fleetlist.Member) []Count {
+// CountByGroupAndClass returns, for each group, the number of its runtimes in each class. The groups have the same
+// order as in the heat map.
+func (v *View) CountByGroupAndClass(members []*fleetlist.Member) []Count {
 	byGroup := map[group]*Count{}
 	var names []group
 	for _, m := range members {

@@ -99,7 +99,7 @@ func TestViews(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, n := range v.Count(s.Members) {
+			for _, n := range v.CountByGroupAndClass(s.Members) {
 				words, total := []string{n.Name}, 0
 				for i, k := range n.ByClass {
 					class := "none"
@@ -186,7 +186,7 @@ func TestManyVersions(t *testing.T) {
 	if diff := cmp.Diff([]string{"1.11.0", "1.10.0", "1.9.0", "1.8.0", "1.7.0", "1.6.0", "lower"}, names); diff != "" {
 		t.Errorf("classes (-want +got):\n%s", diff)
 	}
-	if n := v.Count(x.Snapshot().Members)[0].ByClass; n[6] != 6 {
+	if n := v.CountByGroupAndClass(x.Snapshot().Members)[0].ByClass; n[6] != 6 {
 		t.Errorf("counts %v, want 6 lower versions", n)
 	}
 }

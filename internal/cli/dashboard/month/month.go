@@ -47,8 +47,8 @@ type View struct {
 // ViewOf returns the view of a calendar.
 func ViewOf(c *calendar.Calendar, now time.Time) View {
 	v := View{Calendar: c, Title: c.Begins.Format("January 2006"), Label: altTextOf(c),
-		Sums: fleetcalendar.SummaryText(c, sheet.Number), Picture: pictureOf(c, now)}
-	v.addDays()
+		Sums: fleetcalendar.WindowSummaryText(c, sheet.Number), Picture: pictureOf(c, now)}
+	v.addOpenWindowsByDayTable()
 	v.addFreezes()
 	v.addStagesAndDeferrals()
 	v.addWindowsAndUnresolved()
@@ -63,16 +63,16 @@ func orDash(text string) string {
 	return text
 }
 
-// formatTime formats a time as a text without line breaks, or as – if the time is zero.
-func (v *View) formatTime(t time.Time) string {
+// formatInCalendarZone formats a time as a text without line breaks, or as – if the time is zero.
+func (v *View) formatInCalendarZone(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
 	return strings.ReplaceAll(fleetcalendar.FormatTime(v.Month, t), " ", "\u00a0")
 }
 
-// addDays adds a table of days with the numbers that the picture shows.
-func (v *View) addDays() {
+// addOpenWindowsByDayTable adds a table of days with the numbers that the picture shows.
+func (v *View) addOpenWindowsByDayTable() {
 	v.Days = sheet.Table{Caption: "Days", Columns: []column{{Title: "Day"}, {Title: "Runtimes with an open window"},
 		{Title: "Most at once", IsNumber: true}, {Title: "Freezes"}}}
 	for i := range v.Calendar.Days {
@@ -92,8 +92,9 @@ func (v *View) addFreezes() {
 		Empty: "No RolloutPolicy has a freeze in this month."}
 	for i := range v.Calendar.Freezes {
 		f := &v.Calendar.Freezes[i]
-		v.Freezes.Rows = append(v.Freezes.Rows, []cell{{Text: f.Name}, {Text: f.Policy}, {Text: v.formatTime(f.From)},
-			{Text: v.formatTime(f.To)}, {Text: f.State}, {Text: orDash(fleetcalendar.ExceptionsOf(f))},
+		v.Freezes.Rows = append(v.Freezes.Rows, []cell{{Text: f.Name}, {Text: f.Policy},
+			{Text: v.formatInCalendarZone(f.From)},
+			{Text: v.formatInCalendarZone(f.To)}, {Text: f.State}, {Text: orDash(fleetcalendar.ExceptionsOf(f))},
 			{Text: orDash(strings.Join(f.Stops, ", "))}, {Text: orDash(strings.Join(f.Spares, ", "))}})
 	}
 }
@@ -105,11 +106,11 @@ func (v *View) addStagesAndDeferrals() {
 		Empty: "No rollout begins, goes on or ends in this month, as far as is known."}
 	for i := range v.Calendar.Stages {
 		s := &v.Calendar.Stages[i]
-		begins, ends := fleetcalendar.TimesOf(s, v.formatTime)
+		begins, ends := fleetcalendar.TimesOf(s, v.formatInCalendarZone)
 		v.HasForecast = v.HasForecast || strings.Contains(begins+ends, "~")
 		v.Stages.Rows = append(v.Stages.Rows, []cell{{Text: s.Rollout, Path: "/rollouts/" + s.Rollout},
 			{Text: orDash(s.From) + " → " + s.To}, {Text: orDash(s.Stage)}, {Text: s.State, State: s.State},
-			{Text: fleetcalendar.CountsOf(s)}, {Text: begins}, {Text: ends}, {Text: s.Why, Wide: true}})
+			{Text: fleetcalendar.TotalAndWaitingOf(s)}, {Text: begins}, {Text: ends}, {Text: s.Why, Wide: true}})
 	}
 	if v.MoreStages > 0 {
 		v.Stages.Note = fmt.Sprintf("and %d more", v.MoreStages)
@@ -117,7 +118,7 @@ func (v *View) addStagesAndDeferrals() {
 	v.Deferrals = sheet.Table{Caption: "Deferrals that end", Columns: []column{{Title: "Until"}, {Title: "Rollout"},
 		{Title: "Version"}, {Title: "Runtimes", IsNumber: true}, {Title: "Some of them"}}}
 	for _, d := range v.Calendar.Deferrals {
-		v.Deferrals.Rows = append(v.Deferrals.Rows, []cell{{Text: v.formatTime(d.Until)}, {Text: d.Rollout,
+		v.Deferrals.Rows = append(v.Deferrals.Rows, []cell{{Text: v.formatInCalendarZone(d.Until)}, {Text: d.Rollout,
 			Path: "/rollouts/" + d.Rollout}, {Text: d.To}, {Text: sheet.Number(d.Runtimes), IsNumber: true},
 			{Text: strings.Join(d.Names, ", "), Wide: true}})
 	}
@@ -134,7 +135,8 @@ func (v *View) addWindowsAndUnresolved() {
 		{Title: "Some of them"}}}
 	for _, w := range v.Calendar.Windows {
 		v.Windows.Rows = append(v.Windows.Rows, []cell{{Text: w.Rule}, {Text: sheet.Number(w.Runtimes), IsNumber: true},
-			{Text: v.formatTime(w.Begins) + " – " + v.formatTime(w.Ends)}, {Text: sheet.Number(w.Hours),
+			{Text: v.formatInCalendarZone(w.Begins) + " – " + v.formatInCalendarZone(w.Ends)},
+			{Text: sheet.Number(w.Hours),
 				IsNumber: true},
 			{Text: strings.Join(w.Names, ", "), Wide: true}})
 	}

@@ -100,7 +100,7 @@ func catalogModuleView(r *request) content {
 		fleetindex.Runtimes, fleetindex.Rollouts}, Data: tablesPage{Heading: name, Intro: intro,
 		Links: []link{{"Catalog", "/catalog"}, {"Runtimes with this module", "/?module=" + name},
 			{"Changes", "/changes?module=" + name}},
-		Tables: []table{channels, versions, r.originTable(name), r.riskTable(name)}}}
+		Tables: []table{channels, versions, r.originTable(name), r.knownRiskTable(name)}}}
 }
 
 // versionTable returns the table of the versions of a module. For each version, the table has the number of runtimes

@@ -262,7 +262,7 @@ func groupTable(members []*fleetlist.Member, view *heatmap.View) table {
 	title := heatmap.Title(heatmap.Groupings, view.Group)
 	t := table{Caption: "Runtimes by " + strings.ToLower(title), Columns: []column{{Title: title},
 		{Title: "Runtimes", IsNumber: true}}}
-	counts := view.Count(members)
+	counts := view.CountByGroupAndClass(members)
 	used := make([]bool, len(view.Classes)+1) // the last count is for runtimes without a class
 	for _, c := range counts {
 		for i, n := range c.ByClass {

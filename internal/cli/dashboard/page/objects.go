@@ -26,7 +26,7 @@ func (r *request) objectTable(m *v1beta2.Manifest) (table, error) {
 		keys := []string{o.Kind, o.Namespace, o.Name, api, releases.StateOf(m, &o), ""}
 		rows = append(rows, row{Keys: keys, Cells: func() []cell {
 			return []cell{{Text: o.Kind}, {Text: orDash(o.Namespace)}, {Text: o.Name}, {Text: api},
-				{Text: releases.StateOf(m, &o)}, {Text: orDash(releases.RemarkOf(&o))}}
+				{Text: releases.StateOf(m, &o)}, {Text: orDash(releases.OwnershipRemarkOf(&o))}}
 		}})
 	}
 	return r.arrange(t, rows)

@@ -47,13 +47,11 @@ var files embed.FS
 type Options struct {
 	// Index contains the data that the pages show. Index is required.
 	Index *fleetindex.Index
-	// Viewer returns the user of a request. If Viewer returns nil, Viewer has already answered the request itself.
-	// Viewer is required.
+	// Viewer returns the user of a request, or answers the request itself and returns nil. Viewer is required.
 	Viewer func(http.ResponseWriter, *http.Request) *pageserver.Viewer
 	// Hosts are the values of the header Host that are accepted. Hosts is required.
 	Hosts []string
-	// SignOut is the path to which the form for signing out is sent. If SignOut is "", pages have no form for signing
-	// out.
+	// SignOut is the path to which the form for signing out is sent. If SignOut is "", pages have no such form.
 	SignOut string
 	// WithoutSecrets means that the dashboard has no right to list access Secrets, so pages do not show access Secrets.
 	WithoutSecrets bool

@@ -35,7 +35,7 @@ func rolloutsView(r *request) content {
 		Empty: "There are no rollouts. The manager makes one when a channel gets another version: " +
 			r.server.program + " channel set MODULE CHANNEL VERSION."}
 	var rows []row
-	for _, o := range r.rollouts() {
+	for _, o := range r.rolloutsActiveFirst() {
 		if !f.Accepts(console.FilterModule, o.Spec.Module) ||
 			!f.Accepts(console.FilterChannel, o.Spec.Channel) ||
 			!f.Accepts(console.FilterState, string(o.Status.Phase), string(o.Spec.State)) ||
@@ -67,8 +67,8 @@ func rolloutsView(r *request) content {
 			Tables: []table{t}}}
 }
 
-// rollouts returns all rollouts: first the active ones, then the ended ones, the most recently ended first.
-func (r *request) rollouts() []*v1beta2.ModuleRollout {
+// rolloutsActiveFirst returns all rollouts: first the active ones, then the ended ones, the most recently ended first.
+func (r *request) rolloutsActiveFirst() []*v1beta2.ModuleRollout {
 	var all []*v1beta2.ModuleRollout
 	for _, o := range r.fleet.Catalog.Rollouts {
 		all = append(all, o)
@@ -109,8 +109,7 @@ func (r *request) eta(o *v1beta2.ModuleRollout) string {
 	return "overdue"
 }
 
-// barOfCounts returns a bar that shows how many runtimes of a rollout are proven, excused, updating, lost, failed or
-// waiting.
+// barOfCounts returns a bar that shows how many runtimes are proven, excused, updating, lost, failed or waiting.
 func barOfCounts(n *v1beta2.RolloutCounts) *bar {
 	label := fmt.Sprintf("%d of %d proven", n.Proven, n.InScope)
 	return sheet.BarOf(int(n.InScope), label, []sheet.Share{{Class: "verdict-proven", N: int(n.Proven)},
@@ -161,7 +160,7 @@ func rolloutView(r *request) content {
 	o := r.fleet.Catalog.Rollouts[name]
 	if o == nil {
 		var names []string
-		for _, o := range r.rollouts() {
+		for _, o := range r.rolloutsActiveFirst() {
 			names = append(names, o.Name)
 		}
 		return problemPage(http.StatusNotFound, "There is no rollout "+name, console.SuggestionText(name, names), "",
@@ -215,7 +214,7 @@ func rolloutView(r *request) content {
 		p.Persons = append(p.Persons, fmt.Sprintf("Resumed by %s, %s ago: %s", cmp.Or(a.By, "somebody"),
 			r.age(a.At.Time), a.Reason))
 	}
-	p.Control, p.WayBack = r.controlGroupTable(o), releases.WayBackOf(r.fleet.Catalog, o, program)
+	p.Control, p.WayBack = r.controlGroupTable(o), releases.DowngradeSafetyOf(r.fleet.Catalog, o, program)
 	if !s.Phase.IsOver() && len(o.Spec.Stages) > 0 {
 		p.PlanPath = "/rollouts/" + o.Name + "/plan"
 		if r.viewer.MayMove {

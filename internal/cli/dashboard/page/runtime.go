@@ -69,7 +69,7 @@ func (r *request) factsOf(runtimeName, module string) (*diagnosis.Facts, time.Ti
 	facts := *detail.Value.(*diagnosis.Facts) //nolint:forcetypeassert // read returns it
 	facts.Catalog, facts.Now, facts.Manager = r.fleet.Catalog, r.now, r.fleet.Manager
 	if module != "" {
-		err = facts.RequireModule(r.Context(), module)
+		err = facts.RequireModuleInRuntime(r.Context(), module)
 	}
 	return &facts, detail.At, err
 }

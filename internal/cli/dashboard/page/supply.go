@@ -20,7 +20,7 @@ func (r *request) originTable(module string) table {
 		{Title: "Signatures"}, {Title: "Verified"}, {Title: "Finding of the manager"},
 		{Title: "SBOM"}, {Title: "Links"}}}
 	for _, template := range r.fleet.Catalog.TemplatesOf(module) {
-		o := releases.OriginOf(template)
+		o := releases.SignaturesAndSBOMOf(template)
 		links := cell{Text: "–"}
 		if i := template.Spec.Info; i != nil {
 			if links = linkCell("documentation", i.Documentation); i.Documentation == "" {
@@ -28,7 +28,7 @@ func (r *request) originTable(module string) table {
 			}
 		}
 		version := connection.VersionOf(template)
-		cells := append([]cell{{Text: version}, digestCell(template), {Text: o.Signatures}},
+		cells := append([]cell{{Text: version}, contentDigestCell(template), {Text: o.Signatures}},
 			r.verifiedCells(module, version)...)
 		t.Rows = append(t.Rows, append(cells, linkCell(o.SBOM, o.SBOMLink), links))
 	}
@@ -53,8 +53,8 @@ func (r *request) verifiedCells(module, version string) []cell {
 	return []cell{{Text: "verified", State: string(v1beta2.StateReady), Path: at}, {Text: is.Message, Wide: true}}
 }
 
-// digestCell shows the digest of the content of a version, and whether the registry now has another digest.
-func digestCell(t *v1beta2.ModuleTemplate) cell {
+// contentDigestCell shows the digest of the content of a version, and whether the registry now has another digest.
+func contentDigestCell(t *v1beta2.ModuleTemplate) cell {
 	digest := t.Annotations[v1beta2.AnnotationContentDigest]
 	c := cell{Text: cmp.Or(digest, "not read yet"), Code: digest != ""}
 	if channel.ReplacedContentBlocker(t, t.Spec.ModuleName, connection.VersionOf(t)) != nil {
@@ -72,8 +72,8 @@ func linkCell(text, address string) cell {
 	return cell{Text: text, Link: u.String()}
 }
 
-// riskTable returns the known risks of all versions of a module.
-func (r *request) riskTable(module string) table {
+// knownRiskTable returns the known risks of all versions of a module.
+func (r *request) knownRiskTable(module string) table {
 	t := table{Caption: "Known risks", Columns: []column{{Title: "Version"}, {Title: "Risk"},
 		{Title: "For runtimes with"},
 		{Title: "What happens"}, {Title: "More"}}, Empty: "No version declares a known risk."}

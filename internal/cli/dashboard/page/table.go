@@ -17,8 +17,7 @@ type (
 // arrange sorts the rows of a table and selects one page of rows, as the URL of the request demands.
 func (r *request) arrange(t table, rows []row) (table, error) { return sheet.Arrange(r.URL, t, rows) }
 
-// urlWith returns the URL of the request with changed query parameters. A query parameter with an empty value is
-// removed.
+// urlWith returns the URL of the request with changed query parameters, and without those with an empty value.
 func (r *request) urlWith(pairs ...string) string { return sheet.WithQuery(r.URL, pairs...) }
 
 // stateBar returns a stacked bar with the numbers of runtimes by state, out of a total.

@@ -29,7 +29,7 @@ type Answer struct {
 
 // NewAnswer returns an answer with a body.
 func NewAnswer(status int, contentType string, body []byte) *Answer {
-	return &Answer{status: status, kind: contentType, plain: body, packed: gzipIfSmaller(body)}
+	return &Answer{status: status, kind: contentType, plain: body, packed: gzipIfLarge(body)}
 }
 
 // Problem returns an answer that contains only a text about a problem.
@@ -44,8 +44,8 @@ func (a *Answer) SetETag() *Answer {
 	return a
 }
 
-// gzipIfSmaller compresses data. If compression saves too little, gzipIfSmaller returns nil.
-func gzipIfSmaller(data []byte) []byte {
+// gzipIfLarge compresses data. If compression saves too little, gzipIfLarge returns nil.
+func gzipIfLarge(data []byte) []byte {
 	const worth = 1024
 	if len(data) < worth {
 		return nil
@@ -82,7 +82,7 @@ func (a *Answer) Write(w http.ResponseWriter, r *Request) {
 	data := plain
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		if a.Name != "" {
-			packed = gzipIfSmaller(plain)
+			packed = gzipIfLarge(plain)
 		}
 		if packed != nil {
 			data = packed

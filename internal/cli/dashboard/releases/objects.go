@@ -57,9 +57,9 @@ func mentionsObject(message string, o *v1beta2.Resource) bool {
 	}
 }
 
-// RemarkOf returns a remark about an object that existed before its module, that another module contains too, or that
-// is kept when the module is removed. For any other object, RemarkOf returns "".
-func RemarkOf(o *v1beta2.Resource) string {
+// OwnershipRemarkOf returns a remark about an object that existed before its module, that another module contains too,
+// or that is kept when the module is removed. For any other object, OwnershipRemarkOf returns "".
+func OwnershipRemarkOf(o *v1beta2.Resource) string {
 	var all []string
 	for _, is := range []struct {
 		is   bool

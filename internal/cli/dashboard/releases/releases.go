@@ -4,7 +4,7 @@
 // # Use
 //
 //	for _, m := range releases.Changes(catalog, "klm") { … }
-//	origin := releases.OriginOf(template)
+//	origin := releases.SignaturesAndSBOMOf(template)
 //	state := releases.StateOf(manifest, &manifest.Status.Synced[0])
 //
 // # How it works
@@ -134,10 +134,11 @@ func UrgencyText(o *v1beta2.ModuleRollout) string {
 	return fmt.Sprintf("%s: %s. Reason: %s", o.Spec.Urgency, leaves, o.Spec.UrgencyReason)
 }
 
-// WayBackOf returns whether runtimes can be downgraded from the version of a rollout to the former version. WayBackOf
-// uses what the manager has found out and recorded in the status of the rollout. If the status of the rollout contains
-// nothing about a downgrade, WayBackOf uses what the ModuleTemplate of the new version declares.
-func WayBackOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program string) WayBack {
+// DowngradeSafetyOf returns whether runtimes can be downgraded from the version of a rollout to the former version.
+// DowngradeSafetyOf uses what the manager has found out and recorded in the status of the rollout. If the status of the
+// rollout contains nothing about a downgrade, DowngradeSafetyOf uses what the ModuleTemplate of the new version
+// declares.
+func DowngradeSafetyOf(catalog *connection.Catalog, o *v1beta2.ModuleRollout, program string) WayBack {
 	if o.Spec.From == "" || o.Spec.IsRollback() {
 		return WayBack{}
 	}
@@ -171,8 +172,8 @@ type Origin struct {
 	SBOM, SBOMLink string
 }
 
-// OriginOf returns the origin of a version, such as its signatures and its SBOM, from its ModuleTemplate.
-func OriginOf(t *v1beta2.ModuleTemplate) (o Origin) {
+// SignaturesAndSBOMOf returns the origin of a version, such as its signatures and its SBOM, from its ModuleTemplate.
+func SignaturesAndSBOMOf(t *v1beta2.ModuleTemplate) (o Origin) {
 	for _, l := range t.Spec.Resources {
 		if isSBOM(l.Name) {
 			o.SBOM, o.SBOMLink = l.Name, l.Link

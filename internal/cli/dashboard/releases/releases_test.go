@@ -41,7 +41,7 @@ func TestOriginOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			template := &v1beta2.ModuleTemplate{Spec: v1beta2.ModuleTemplateSpec{Resources: c.links,
 				Descriptor: runtime.RawExtension{Raw: []byte(c.descriptor)}}}
-			if diff := cmp.Diff(c.want, OriginOf(template)); diff != "" {
+			if diff := cmp.Diff(c.want, SignaturesAndSBOMOf(template)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
@@ -79,7 +79,7 @@ func TestWayBackOf(t *testing.T) {
 			o := &v1beta2.ModuleRollout{Spec: v1beta2.ModuleRolloutSpec{Module: "istio", Channel: "fast", From: "1.0.0",
 				To: "2.0.0"}}
 			c.change(o)
-			w := WayBackOf(connection.NewCatalog(nil, nil), o, "klm")
+			w := DowngradeSafetyOf(connection.NewCatalog(nil, nil), o, "klm")
 			if got := strings.Join([]string{w.State, w.Text, w.Command}, " | "); !strings.HasPrefix(got, c.want) {
 				t.Errorf("%s: %q, want %q", c.reason, got, c.want)
 			}

@@ -138,7 +138,7 @@ func ArrangeAll(address *url.URL, t Table, n int, key func(i, column int) string
 			if descending {
 				a, b = b, a
 			}
-			return CompareNatural(keys[a], keys[b])
+			return CompareNumberVersionOrText(keys[a], keys[b])
 		})
 	}
 	for i := range t.Columns {
@@ -179,8 +179,8 @@ func ArrangeAll(address *url.URL, t Table, n int, key func(i, column int) string
 	return t, nil
 }
 
-// CompareNatural compares numbers and versions by their values, and everything else as text.
-func CompareNatural(a, b string) int {
+// CompareNumberVersionOrText compares numbers and versions by their values, and everything else as text.
+func CompareNumberVersionOrText(a, b string) int {
 	if x, err := strconv.ParseFloat(a, 64); err == nil {
 		if y, err := strconv.ParseFloat(b, 64); err == nil {
 			return cmp.Compare(x, y)

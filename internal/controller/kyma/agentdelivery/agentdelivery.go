@@ -108,7 +108,7 @@ type record struct {
 	// assumed is true from a start of the manager until the first heartbeat of the agent. While assumed is true, no
 	// request about the agent is sent to the runtime, because its state in status.agent is assumed to be still right.
 	assumed   bool
-	delivered *delivery.Memory // only PrepareDelivery and DeliverOrRemove use it
+	delivered *delivery.Memory // only DeliverOrRemove and CompareAtNextDelivery use it
 	// only DeliverOrRemove uses it: objects with a deletion request, if agents are disabled
 	deletion *apply.DeletionProgress
 	// behindSince is the time since when the agent reports a watch list that differs from the desired one; behindSince
@@ -183,7 +183,7 @@ func newStatus(now time.Time) *v1beta2.AgentStatus {
 // event; 0 means never.
 func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheckAfter time.Duration, err error) {
 	if a.Delivery == nil {
-		return 0, a.remove(ctx, t)
+		return 0, a.deleteAgentObjects(ctx, t)
 	}
 	if t.Kyma.Status.Agent == nil {
 		t.Kyma.Status.Agent = newStatus(t.Now)
@@ -200,7 +200,7 @@ func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheck
 		waitsFor, err = a.Delivery.Deliver(ctx, t.Runtime.Cluster, p.agent, delivered, s)
 	}
 	recheckAfter = a.updateStatus(t, p, waitsFor, err)
-	a.Runtimes.SetAgentConnected(t.Kyma.Name, s.Connected)
+	a.Runtimes.RecordAgentConnection(t.Kyma.Name, s.Connected)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).Info("agent cannot be delivered", "problem", err.Error())
@@ -210,8 +210,8 @@ func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheck
 	return recheckAfter, nil
 }
 
-// remove deletes an agent that was delivered at a time when agents were enabled.
-func (a *Agents) remove(ctx context.Context, t Target) error {
+// deleteAgentObjects deletes an agent that was delivered at a time when agents were enabled.
+func (a *Agents) deleteAgentObjects(ctx context.Context, t Target) error {
 	s := t.Kyma.Status.Agent
 	if s == nil {
 		return nil
@@ -229,12 +229,12 @@ func (a *Agents) remove(ctx context.Context, t Target) error {
 	return nil
 }
 
-// AdoptFormerWatcher adds, to status.agent, the objects of the Kyma project's watcher (its counterpart of the agent) if
-// the Kyma project's lifecycle-manager has left these objects in the runtime. The Kyma project's lifecycle-manager sets
-// the condition SKRWebhook on every Kyma with a watcher, but does not set status.agent. Our manager, in contrast, sets
-// the condition SKRWebhook only together with status.agent. If a Kyma has the condition SKRWebhook and no status.agent,
-// objects of the Kyma project's watcher are therefore in the runtime.
-func AdoptFormerWatcher(k *v1beta2.Kyma, now time.Time) {
+// AdoptFormerWatcherObjects adds, to status.agent, the objects of the Kyma project's watcher (its counterpart of the
+// agent) if the Kyma project's lifecycle-manager has left these objects in the runtime. The Kyma project's
+// lifecycle-manager sets the condition SKRWebhook on every Kyma with a watcher, but does not set status.agent. Our
+// manager, in contrast, sets the condition SKRWebhook only together with status.agent. If a Kyma has the condition
+// SKRWebhook and no status.agent, objects of the Kyma project's watcher are therefore in the runtime.
+func AdoptFormerWatcherObjects(k *v1beta2.Kyma, now time.Time) {
 	s := &k.Status
 	if s.Agent == nil && meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSKRWebhook) != nil {
 		s.Agent = newStatus(now)

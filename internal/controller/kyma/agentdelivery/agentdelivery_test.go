@@ -475,7 +475,7 @@ func TestTakeOver(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			k := &v1beta2.Kyma{Status: c.status}
-			AdoptFormerWatcher(k, time.Now())
+			AdoptFormerWatcherObjects(k, time.Now())
 			got := 0
 			if s := k.Status.Agent; s != nil {
 				got = len(s.Synced)

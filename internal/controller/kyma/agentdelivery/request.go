@@ -35,7 +35,7 @@ func (a *Agents) desiredRequest(ctx context.Context, k *v1beta2.Kyma, server str
 	slices.SortFunc(watchers.Items, func(x, y v1beta2.Watcher) int { return strings.Compare(x.Name, y.Name) })
 	for i := range watchers.Items {
 		w := &watchers.Items[i]
-		if w.ManagerName() == "" || !w.DeletionTimestamp.IsZero() {
+		if w.NotifiedManagerName() == "" || !w.DeletionTimestamp.IsZero() {
 			continue // the status of the Watcher shows the problem
 		}
 		addWatcher(&request, w)
@@ -46,9 +46,9 @@ func (a *Agents) desiredRequest(ctx context.Context, k *v1beta2.Kyma, server str
 // addWatcher adds the watch or the webhook of a Watcher to what has to be delivered to a runtime.
 func addWatcher(r *delivery.Request, w *v1beta2.Watcher) {
 	of := w.Spec.ResourceToWatch
-	if w.Mode() == v1beta2.WatcherModeWebhook {
+	if w.ChangeDetectionMode() == v1beta2.WatcherModeWebhook {
 		r.Webhooks = append(r.Webhooks, delivery.Webhook{
-			Name: w.WebhookName(), Manager: w.ManagerName(), Group: of.Group,
+			Name: w.WebhookName(), Manager: w.NotifiedManagerName(), Group: of.Group,
 			Version: of.Version, Resource: of.Resource,
 			Status: w.Spec.Field == v1beta2.StatusField, Labels: w.Spec.LabelsToWatch,
 		})
@@ -59,8 +59,9 @@ func addWatcher(r *delivery.Request, w *v1beta2.Watcher) {
 		return // the status of the Watcher shows the problem
 	}
 	watch := protocol.Watch{
-		Manager: w.ManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource, Selector: selector,
-		Field: protocol.Field(w.Spec.Field),
+		Manager: w.NotifiedManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource,
+		Selector: selector,
+		Field:    protocol.Field(w.Spec.Field),
 	}
 	isSame := func(w protocol.Watch) bool {
 		w.State = false
@@ -117,7 +118,7 @@ func (a *Agents) recordInterestsWait(t Target) (waits bool) {
 	timeout := installInterestsTimeout
 	for _, m := range t.Manifests {
 		if m == nil || !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() ||
-			m.EffectiveTarget() == v1beta2.TargetControlPlane {
+			m.InstalledOrSpecTarget() == v1beta2.TargetControlPlane {
 			continue // it has no objects in the runtime
 		}
 		key := runtimes.ManifestSubscriberKey(m.Namespace, m.Name)
@@ -125,7 +126,7 @@ func (a *Agents) recordInterestsWait(t Target) (waits bool) {
 			timeout = restartInterestsTimeout
 		}
 	}
-	complete := a.haveInterests(t.Kyma.Name, keys)
+	complete := a.haveAllDeclaredInterests(t.Kyma.Name, keys)
 	var left time.Duration
 	a.editRecord(t, func(r *record) {
 		if r.manifests = keys; complete {
@@ -145,8 +146,8 @@ func (a *Agents) recordInterestsWait(t Target) (waits bool) {
 	return waits
 }
 
-// haveInterests reports whether all given subscribers have declared in which objects of the runtime they are
+// haveAllDeclaredInterests reports whether all given subscribers have declared in which objects of the runtime they are
 // interested.
-func (a *Agents) haveInterests(kyma string, subscribers []string) bool {
+func (a *Agents) haveAllDeclaredInterests(kyma string, subscribers []string) bool {
 	return !slices.ContainsFunc(subscribers, func(key string) bool { return !a.Runtimes.HasInterests(kyma, key) })
 }

@@ -84,7 +84,7 @@ func (a *Agents) needsReconcile(ctx context.Context, kyma string) (needed bool, 
 	if connected && (s.Version != state.Heartbeat.Version || state.Heartbeat.Problem != "" || isNewRoot) {
 		return true, 0
 	}
-	if interestsTimeout > 0 && !a.haveInterests(kyma, manifests) {
+	if interestsTimeout > 0 && !a.haveAllDeclaredInterests(kyma, manifests) {
 		return false, cmp.Or(min(recheckAfter, interestsTimeout), interestsTimeout)
 	}
 	request, err := a.desiredRequest(ctx, k, server)

@@ -182,11 +182,11 @@ func hasCreatedCatalogCRDs(created []apply.Ref) bool {
 	return true
 }
 
-// isBaseJustSent reports whether this reconcile has sent base objects, which contain our CRDs. Shortly after that, the
-// runtime may not serve the kinds of new CRDs yet.
-func (c *Copies) isBaseJustSent(t Target) (just bool) {
-	c.editRecord(t, func(r *record) { just = !t.Now.IsZero() && r.baseSentAt.Equal(t.Now) })
-	return just
+// isBaseSentInThisReconcile reports whether this reconcile has sent base objects, which contain our CRDs. Shortly after
+// that, the runtime may not serve the kinds of new CRDs yet.
+func (c *Copies) isBaseSentInThisReconcile(t Target) (isSent bool) {
+	c.editRecord(t, func(r *record) { isSent = !t.Now.IsZero() && r.baseSentAt.Equal(t.Now) })
+	return isSent
 }
 
 // copyOfSecret returns the copy of a Secret for runtimes. The copy has the type, the data and the labels of the Secret,

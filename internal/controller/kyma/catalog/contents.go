@@ -149,7 +149,7 @@ type contentsKey struct {
 // manager.
 type move struct{ module, channel, proven, target string }
 
-func (m move) key() string { return m.module + "/" + m.channel }
+func (m move) moduleAndChannelKey() string { return m.module + "/" + m.channel }
 
 // Invalidate drops all contents from memory, because the catalog of the control plane has changed. Invalidate sends a
 // signal to [Copies.Changed].
@@ -197,7 +197,7 @@ func (c *Copies) OutdatedKymas(ctx context.Context) ([]string, error) {
 		digest, ahead := r.digest, r.key.ahead
 		c.mu.Unlock()
 		_, current, err := c.contentsFor(ctx, k, func(m move) bool {
-			return slices.Contains(strings.Split(ahead, ","), m.key())
+			return slices.Contains(strings.Split(ahead, ","), m.moduleAndChannelKey())
 		})
 		if err != nil {
 			return nil, err
@@ -234,7 +234,7 @@ func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(
 	var ahead []string
 	for _, m := range c.contents.moving {
 		if hasTurn(m) {
-			ahead = append(ahead, m.key())
+			ahead = append(ahead, m.moduleAndChannelKey())
 		}
 	}
 	key.ahead = strings.Join(ahead, ",")
@@ -297,7 +297,10 @@ func (c *Copies) moves(ctx context.Context, releases []*v1beta2.ModuleReleaseMet
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b move) int { return strings.Compare(a.key(), b.key()) })
+	slices.SortFunc(all, func(a, b move) int {
+		return strings.Compare(a.moduleAndChannelKey(),
+			b.moduleAndChannelKey())
+	})
 	return all, nil
 }
 
@@ -307,7 +310,7 @@ func (c *Copies) moves(ctx context.Context, releases []*v1beta2.ModuleReleaseMet
 func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1beta2.ModuleReleaseMeta {
 	shown := r
 	for _, m := range moving {
-		if m.module != r.Name || slices.Contains(ahead, m.key()) {
+		if m.module != r.Name || slices.Contains(ahead, m.moduleAndChannelKey()) {
 			continue
 		}
 		if shown == r {

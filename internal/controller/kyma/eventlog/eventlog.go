@@ -80,7 +80,7 @@ func (l *Log) RecordSaved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, module
 		return
 	}
 	all := slices.Concat(changelog.ReachabilityEvents(before, &kyma.Status),
-		changelog.CredentialEvents(before, &kyma.Status), changelog.Events(before.Modules, kyma.Status.Modules))
+		changelog.CredentialProblemEvents(before, &kyma.Status), changelog.Events(before.Modules, kyma.Status.Modules))
 	if modulesStay {
 		all = slices.DeleteFunc(all, func(e changelog.Event) bool { return e.Reason == v1beta2.EventRemoved })
 	}

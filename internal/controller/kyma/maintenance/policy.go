@@ -152,7 +152,7 @@ func (p *Policies) FollowFile(ctx context.Context, changed func()) {
 
 // RefreshFile reads the file with the policy, and reports whether the file has changed since the previous read.
 func (p *Policies) RefreshFile(ctx context.Context) bool {
-	data, err := readBounded(p.options.File)
+	data, err := readUpToSizeLimit(p.options.File)
 	version := ""
 	if !errors.Is(err, fs.ErrNotExist) {
 		version = fmt.Sprintf("%v %s", err, data) // the file is small, and versions are rarely compared
@@ -211,9 +211,9 @@ func logChange(ctx context.Context, where, version string, problem error, ignore
 	}
 }
 
-// readBounded reads at most one byte more than the maximum size of a policy from a file. The parser refuses data that
-// is larger than the maximum size, so a file that is too large is not accepted in part.
-func readBounded(path string) ([]byte, error) {
+// readUpToSizeLimit reads at most one byte more than the maximum size of a policy from a file. The parser refuses data
+// that is larger than the maximum size, so a file that is too large is not accepted in part.
+func readUpToSizeLimit(path string) ([]byte, error) {
 	const limit = 1<<20 + 1
 	f, err := os.Open(path) //nolint:gosec // the operator who starts the manager names the file
 	if err != nil {

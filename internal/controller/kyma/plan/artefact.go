@@ -120,10 +120,10 @@ func SourcesDigest(s *v1beta2.ManifestSpec) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// HasRequestedSources reports whether a Manifest still has the sources that this controller has written into it. The
+// HasUneditedSources reports whether a Manifest still has the sources that this controller has written into it. The
 // result known is false if the Manifest has no AnnotationRequestedSources, so that it is not known whether the sources
 // were changed.
-func HasRequestedSources(m *v1beta2.Manifest) (has, known bool) {
+func HasUneditedSources(m *v1beta2.Manifest) (has, known bool) {
 	requested := m.Annotations[v1beta2.AnnotationRequestedSources]
 	return requested != "" && requested == SourcesDigest(&m.Spec), requested != ""
 }
@@ -131,8 +131,8 @@ func HasRequestedSources(m *v1beta2.Manifest) (has, known bool) {
 // IsEdited reports whether another client has changed the version or the sources in a Manifest after this controller
 // has written them.
 func IsEdited(m *v1beta2.Manifest) bool {
-	has, known := HasRequestedSources(m)
-	return known && !has || RequestedVersion(m) != m.Spec.Version
+	has, known := HasUneditedSources(m)
+	return known && !has || VersionWrittenByController(m) != m.Spec.Version
 }
 
 func configOf(l registry.Layer) *v1beta2.ManifestConfig {

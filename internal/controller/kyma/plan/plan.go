@@ -80,12 +80,13 @@ func Resolve(in Inputs) []Module {
 		if m.Manifest != nil {
 			assigned[m.Manifest] = true
 		}
-		r.Installed, r.ManifestVersion, r.Now = InstalledOrRequestedVersion(m.Manifest), RequestedVersion(m.Manifest),
+		r.Installed, r.ManifestVersion, r.Now = InstalledOrRequestedVersion(m.Manifest),
+			VersionWrittenByController(m.Manifest),
 			in.Now
 		if v := restoredVersion(m.Manifest); v != "" {
 			r.ManifestVersion, r.IsRestored = v, true
 		}
-		r.Target, r.IsFailing = installedTarget(m.Manifest), evidence.IsFailing(m.Manifest)
+		r.Target, r.IsFailing = installedTargetCluster(m.Manifest), evidence.IsNeitherReadyNorWarning(m.Manifest)
 		m.IsRequested, m.Decision = true, channel.Resolve(in.Catalog, r)
 		m.Upgrade = upgradeDuringDeletion(m.Manifest, m.Decision)
 		return m
@@ -149,7 +150,7 @@ func upgradeDuringDeletion(m *v1beta2.Manifest, d channel.Decision) *channel.Dec
 // module. A mandatory module cannot be requested in the runtime, so for a mandatory module only the Kyma in the control
 // plane can allow the deletion of custom resources.
 func (in *Inputs) mayDeleteCustomResources(module string, isMandatory bool) bool {
-	return in.Kyma.MayDeleteCustomResources(module) || !isMandatory && in.Remote.MayDeleteCustomResources(module)
+	return in.Kyma.AnnotationAllowsDeletingCRs(module) || !isMandatory && in.Remote.AnnotationAllowsDeletingCRs(module)
 }
 
 // ToRemove returns the module that a Manifest installs, so that the module can be removed. The Manifest is being
@@ -158,7 +159,7 @@ func (in *Inputs) mayDeleteCustomResources(module string, isMandatory bool) bool
 func ToRemove(k *v1beta2.Kyma, m *v1beta2.Manifest) Module {
 	of := m.ModuleName()
 	return Module{Spec: v1beta2.Module{Name: of}, IsMandatory: m.IsMandatory(), Manifest: m, Former: formerEntry(k, of),
-		MayDeleteCustomResources: k.MayDeleteCustomResources(of)}
+		MayDeleteCustomResources: k.AnnotationAllowsDeletingCRs(of)}
 }
 
 // WithCustomResourceDeletion returns a copy of the Manifest of a module. The copy has the annotation
@@ -224,14 +225,14 @@ func InstalledOrRequestedVersion(m *v1beta2.Manifest) string {
 	if v := m.Status.Version; v != "" && v != m.Spec.Version {
 		return v
 	}
-	return RequestedVersion(m)
+	return VersionWrittenByController(m)
 }
 
 // restoredVersion returns the version that the runtime has according to AnnotationRuntimeVersion. restoredVersion
 // returns "" if there is no annotation, if the version is not known, or if the runtime turned out to have no object of
 // the module.
 func restoredVersion(m *v1beta2.Manifest) string {
-	if !m.IsRestored() || !m.DeletionTimestamp.IsZero() || m.HasRuntimeInventory() && len(m.Status.Synced) == 0 {
+	if !m.IsRestored() || !m.DeletionTimestamp.IsZero() || m.IsInventoryReadFromRuntime() && len(m.Status.Synced) == 0 {
 		return ""
 	}
 	if v := m.Annotations[v1beta2.AnnotationRuntimeVersion]; v != v1beta2.VersionUnknown {
@@ -242,19 +243,22 @@ func restoredVersion(m *v1beta2.Manifest) string {
 
 // AwaitsInventory reports whether the inventory of a restored Manifest still lacks the objects that are in the runtime.
 // As long as AwaitsInventory returns true, the Kyma controller must not change the Manifest.
-func AwaitsInventory(m *v1beta2.Manifest) bool { return m.IsRestored() && !m.HasRuntimeInventory() }
+func AwaitsInventory(m *v1beta2.Manifest) bool {
+	return m.IsRestored() && !m.IsInventoryReadFromRuntime()
+}
 
-// installedTarget returns the cluster on which objects of a module are installed, or "" if no objects are installed.
-func installedTarget(m *v1beta2.Manifest) v1beta2.Target {
+// installedTargetCluster returns the cluster on which objects of a module are installed, or "" if no objects are
+// installed.
+func installedTargetCluster(m *v1beta2.Manifest) v1beta2.Target {
 	if m == nil || !m.DeletionTimestamp.IsZero() || m.Status.AppliedDigest == "" && len(m.Status.Synced) == 0 {
 		return ""
 	}
-	return m.EffectiveTarget()
+	return m.InstalledOrSpecTarget()
 }
 
-// RequestedVersion returns the version that this controller has written into a Manifest. RequestedVersion returns "" if
-// there is no Manifest or if the Manifest is being deleted.
-func RequestedVersion(m *v1beta2.Manifest) string {
+// VersionWrittenByController returns the version that this controller has written into a Manifest.
+// VersionWrittenByController returns "" if there is no Manifest or if the Manifest is being deleted.
+func VersionWrittenByController(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
 	}
@@ -362,7 +366,7 @@ func markRollout(want *v1beta2.Manifest, m *Module, now time.Time) {
 	turn := &m.Decision.Turn
 	switch is := m.Manifest; {
 	case is == nil:
-	case RequestedVersion(is) == m.Decision.Version:
+	case VersionWrittenByController(is) == m.Decision.Version:
 		for _, key := range rolloutAnnotations {
 			if value, annotated := is.Annotations[key]; annotated {
 				want.Annotations[key] = value
@@ -372,7 +376,7 @@ func markRollout(want *v1beta2.Manifest, m *Module, now time.Time) {
 		want.Annotations[v1beta2.AnnotationRollout] = turn.Rollout
 		want.Annotations[v1beta2.AnnotationRolloutStarted] = now.UTC().Format(time.RFC3339)
 		wasExcused := is.Annotations[v1beta2.AnnotationRolloutExcused] == v1beta2.ValueTrue
-		if evidence.IsBroken(is, turn.RuntimeDeadline, now) && (wasExcused || !turn.IsCorrection) {
+		if evidence.IsUnreadyPastDeadline(is, turn.RuntimeDeadline, now) && (wasExcused || !turn.IsCorrection) {
 			want.Annotations[v1beta2.AnnotationRolloutExcused] = v1beta2.ValueTrue
 		}
 	}

@@ -214,7 +214,7 @@ func TestManifestOnControlPlane(t *testing.T) {
 		"nothing installed": {here, ""},
 		"installed":         {recorded, v1beta2.TargetControlPlane},
 	} {
-		if is := installedTarget(tc.manifest); is != tc.want {
+		if is := installedTargetCluster(tc.manifest); is != tc.want {
 			t.Errorf("%s: %q, want %q", reason, is, tc.want)
 		}
 	}
@@ -360,14 +360,15 @@ func TestVersions(t *testing.T) {
 			if c.deleting {
 				m.DeletionTimestamp = new(metav1.Now())
 			}
-			if installed, ordered := InstalledOrRequestedVersion(m), RequestedVersion(m); installed != c.installed ||
+			if installed, ordered := InstalledOrRequestedVersion(m),
+				VersionWrittenByController(m); installed != c.installed ||
 				ordered != c.ordered {
 				t.Errorf("%s: installed is %q and ordered %q, want %q and %q", c.reason, installed,
 					ordered, c.installed, c.ordered)
 			}
 		})
 	}
-	if InstalledOrRequestedVersion(nil) != "" || RequestedVersion(nil) != "" {
+	if InstalledOrRequestedVersion(nil) != "" || VersionWrittenByController(nil) != "" {
 		t.Error("what is not there has a version")
 	}
 }

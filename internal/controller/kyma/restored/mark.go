@@ -39,7 +39,7 @@ func MarkOrCreateManifest(ctx context.Context, c client.Client, kyma *v1beta2.Ky
 	if lost.IsMandatory {
 		setMandatoryEntry(kyma, lost.Entry)
 	} else {
-		setEntry(kyma, lost.Entry, m)
+		setEntryWithManifestRef(kyma, lost.Entry, m)
 	}
 	return nil
 }
@@ -56,13 +56,13 @@ func setMandatoryEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus) {
 	kyma.Status.MandatoryModules = append(kyma.Status.MandatoryModules, e)
 }
 
-// setEntry sets the status entry of a module in the Kyma. The new entry is a copy of the entry in the runtime. An entry
-// in the runtime has no reference to a Manifest, so setEntry adds the reference.
-func setEntry(kyma *v1beta2.Kyma, entry *v1beta2.ModuleStatus, m *v1beta2.Manifest) {
-	if entry == nil {
+// setEntryWithManifestRef sets the status entry of a module in the Kyma. The new entry is a copy of the entry in the
+// runtime. An entry in the runtime has no reference to a Manifest, so setEntryWithManifestRef adds the reference.
+func setEntryWithManifestRef(kyma *v1beta2.Kyma, remoteEntry *v1beta2.ModuleStatus, m *v1beta2.Manifest) {
+	if remoteEntry == nil {
 		return
 	}
-	e := *entry.DeepCopy()
+	e := *remoteEntry.DeepCopy()
 	e.Manifest = &v1beta2.ObjectReference{APIVersion: v1beta2.GroupVersion.String(), Kind: v1beta2.KindManifest,
 		Metadata: v1beta2.ObjectReferenceMeta{Name: m.Name, Namespace: m.Namespace, Generation: m.Generation}}
 	for i := range kyma.Status.Modules {

@@ -199,7 +199,7 @@ func TestNewManifest(t *testing.T) {
 	if diff := cmp.Diff(want, m.Spec.Resource.Object); diff != "" {
 		t.Errorf("custom resource -want +got:\n%s", diff)
 	}
-	setEntry(k, e, m)
+	setEntryWithManifestRef(k, e, m)
 	e = k.ModuleStatus("m")
 	e.FQDN = "example.com/renamed/m"
 	if again := newManifest(k, Module{Name: "m", Version: "2.0.0", Entry: e}); again.Name != m.Name {

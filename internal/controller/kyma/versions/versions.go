@@ -4,7 +4,7 @@
 // # Use
 //
 //	r := versions.New(versions.Options{Client: c, Live: live})
-//	template, err := r.RecordContent(ctx, template, component.Content)
+//	template, err := r.RecordContentOrReplacement(ctx, template, component.Content)
 //	if b := channel.ReplacedContentBlocker(template, module, version); b != nil { … }
 //
 // # How it works
@@ -16,8 +16,8 @@
 //	replaced-by      other content that the registry has now; while it is set, the version is blocked in all runtimes
 //	accept-content   content that a person accepts in place of the recorded content
 //
-// RecordContent compares the content that was found in the registry with the record. The first matching row determines
-// the new record:
+// RecordContentOrReplacement compares the content that was found in the registry with the record. The first matching
+// row determines the new record:
 //
 //	1  nothing is recorded                         content-digest = found
 //	2  found is the recorded content               replaced-by is removed, if it is set
@@ -68,14 +68,15 @@ type Records struct {
 // New returns Records.
 func New(o Options) *Records { return &Records{options: o} }
 
-// maxTries is the maximum number of patches that one call of RecordContent sends. A patch of RecordContent fails with a
-// conflict only if somebody else has changed the ModuleTemplate after RecordContent read it.
+// maxTries is the maximum number of patches that one call of RecordContentOrReplacement sends. A patch of
+// RecordContentOrReplacement fails with a conflict only if somebody else has changed the ModuleTemplate after
+// RecordContentOrReplacement read it.
 const maxTries = 5
 
-// RecordContent compares the content of a version with the record of the version in its ModuleTemplate. RecordContent
-// returns the ModuleTemplate with the current record in its annotations. If the record needs no change, RecordContent
-// makes no request.
-func (r *Records) RecordContent(ctx context.Context, t *v1beta2.ModuleTemplate, foundDigest string) (
+// RecordContentOrReplacement compares the content of a version with the record of the version in its ModuleTemplate.
+// RecordContentOrReplacement returns the ModuleTemplate with the current record in its annotations. If the record needs
+// no change, RecordContentOrReplacement makes no request.
+func (r *Records) RecordContentOrReplacement(ctx context.Context, t *v1beta2.ModuleTemplate, foundDigest string) (
 	*v1beta2.ModuleTemplate, error) {
 	if recordOf(t) == nextRecord(t, foundDigest) {
 		return t, nil

@@ -102,7 +102,7 @@ func TestCheck(t *testing.T) {
 			object := template(c.is)
 			cluster := newControlPlane(t, object)
 			r := New(Options{Client: cluster, Live: cluster})
-			got, err := r.RecordContent(t.Context(), object, c.found)
+			got, err := r.RecordContentOrReplacement(t.Context(), object, c.found)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestConcurrentChecks(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if _, err := r.RecordContent(t.Context(), object, "a"); err != nil {
+			if _, err := r.RecordContentOrReplacement(t.Context(), object, "a"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -143,11 +143,11 @@ func TestOtherReplica(t *testing.T) {
 	other := New(Options{Client: cluster, Live: cluster})
 	cluster.before = func() {
 		cluster.before = func() {}
-		if _, err := other.RecordContent(t.Context(), object, "b"); err != nil {
+		if _, err := other.RecordContentOrReplacement(t.Context(), object, "b"); err != nil {
 			t.Error(err)
 		}
 	}
-	got, err := New(Options{Client: cluster, Live: cluster}).RecordContent(t.Context(), object, "a")
+	got, err := New(Options{Client: cluster, Live: cluster}).RecordContentOrReplacement(t.Context(), object, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,13 +170,13 @@ func TestCheckFails(t *testing.T) {
 		return refused
 	}})
 	r := New(Options{Client: failing, Live: failing})
-	if _, err := r.RecordContent(t.Context(), object, "a"); !errors.Is(err, refused) {
+	if _, err := r.RecordContentOrReplacement(t.Context(), object, "a"); !errors.Is(err, refused) {
 		t.Errorf("got %v", err)
 	}
 	if err := cluster.Delete(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.RecordContent(t.Context(), object, "a"); err == nil {
+	if _, err := r.RecordContentOrReplacement(t.Context(), object, "a"); err == nil {
 		t.Error("a deleted ModuleTemplate has no record")
 	}
 }

@@ -109,8 +109,8 @@ func WithFlagsOf(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resourc
 	return out
 }
 
-// WithoutPending returns the inventory entries without the flag pending, because all objects were applied.
-func WithoutPending(entries []v1beta2.Resource) []v1beta2.Resource {
+// WithPendingFlagsCleared returns the inventory entries without the flag pending, because all objects were applied.
+func WithPendingFlagsCleared(entries []v1beta2.Resource) []v1beta2.Resource {
 	isPending := func(e v1beta2.Resource) bool { return e.Pending }
 	if !slices.ContainsFunc(entries, isPending) {
 		return entries

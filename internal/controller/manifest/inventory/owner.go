@@ -29,9 +29,9 @@ type Peers struct {
 // include reports whether the Manifest other is on the same cluster as m.
 func (p Peers) include(m, other *v1beta2.Manifest) bool {
 	if p.Target == v1beta2.TargetControlPlane {
-		return other.EffectiveTarget() == p.Target
+		return other.InstalledOrSpecTarget() == p.Target
 	}
-	return other.KymaName() == m.KymaName() && (p.Target == "" || other.EffectiveTarget() == p.Target)
+	return other.KymaName() == m.KymaName() && (p.Target == "" || other.InstalledOrSpecTarget() == p.Target)
 }
 
 // Ownership returns the identity and the rules with which the objects of a Manifest are applied and deleted. On the
@@ -141,7 +141,7 @@ func (w *Wait) FirstBehind(others Others, prunes bool) (title string) {
 	for i := range others {
 		m := &others[i]
 		if m.SkipsReconciliation() || m.Annotations[v1beta2.AnnotationPaused] != "" ||
-			m.Status.ObservedGeneration >= m.Generation && (!prunes || !hasFailed(m)) {
+			m.Status.ObservedGeneration >= m.Generation && (!prunes || !hasFailedBeforeRecording(m)) {
 			continue
 		}
 		if w.since.IsZero() {
@@ -156,10 +156,10 @@ func (w *Wait) FirstBehind(others Others, prunes bool) (title string) {
 	return ""
 }
 
-// hasFailed reports whether the last change of a Manifest has failed before the objects of the new version were
-// recorded in the inventory. hasFailed reads only the status of the Manifest. A Manifest whose objects conflict with
-// objects of another module counts as one that has recorded its objects.
-func hasFailed(m *v1beta2.Manifest) bool {
+// hasFailedBeforeRecording reports whether the last change of a Manifest has failed before the objects of the new
+// version were recorded in the inventory. hasFailedBeforeRecording reads only the status of the Manifest. A Manifest
+// whose objects conflict with objects of another module counts as one that has recorded its objects.
+func hasFailedBeforeRecording(m *v1beta2.Manifest) bool {
 	if m.Status.AppliedGeneration >= m.Generation {
 		return false
 	}

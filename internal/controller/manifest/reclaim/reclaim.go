@@ -43,7 +43,7 @@ func RestoreInventory(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Ma
 		return 0, fmt.Errorf("listing the objects of module %s in the runtime: %w", m.ModuleName(), err)
 	}
 	s := &m.Status
-	s.Synced = inventory.Of(merge(found, inventory.Refs(s.Synced)))
+	s.Synced = inventory.Of(appendMissingAsPending(found, inventory.Refs(s.Synced)))
 	s.AppliedDigest, s.AppliedGeneration = v1beta2.DigestUnknown, 0
 	if v := m.Annotations[v1beta2.AnnotationRuntimeVersion]; v != v1beta2.VersionUnknown && len(s.Synced) > 0 {
 		s.Version = v
@@ -51,9 +51,10 @@ func RestoreInventory(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Ma
 	return len(found), nil
 }
 
-// merge returns the objects that were found, followed by the recorded objects that were not found. Objects that were
-// not found get the inventory flag pending, because it is not known whether the module has created them.
-func merge(found, recorded []apply.Ref) []apply.Ref {
+// appendMissingAsPending returns the objects that were found, followed by the recorded objects that were not found.
+// Objects that were not found get the inventory flag pending, because it is not known whether the module has created
+// them.
+func appendMissingAsPending(found, recorded []apply.Ref) []apply.Ref {
 	missing := inventory.NotIn(recorded, found)
 	for i := range missing {
 		missing[i].Pending = true

@@ -58,8 +58,8 @@ func (r *Renderer) Bundle(
 	if len(queries) > 0 {
 		options.Digest = settings.Digest(options.Digest, queries)
 	}
-	return r.Bundles.Get(rendering, options.BundleDigest(), func() (*render.Bundle, error) {
-		return r.tryRender(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
+	return r.Bundles.Get(rendering, options.ResultingBundleDigest(), func() (*render.Bundle, error) {
+		return r.tryRender(ctx, options.ResultingBundleDigest(), func() (*render.Bundle, error) {
 			content, err := s.load(ctx)
 			if err != nil {
 				return nil, err

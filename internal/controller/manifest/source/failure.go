@@ -14,7 +14,7 @@ import (
 // again, so it is rendered again only when a person requests a retry. The status of the Manifest stores the fields of
 // the Failure, so that a restart of the manager does not repeat the rendering.
 type Failure struct {
-	// Digest is the digest of the bundle, see render.Options.BundleDigest.
+	// Digest is the digest of the bundle, see render.Options.ResultingBundleDigest.
 	Digest string
 	// Code is the reason code of the failure. Possible values are RenderCrashed, RenderMemory and RenderTimeout.
 	Code string

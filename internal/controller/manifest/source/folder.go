@@ -23,7 +23,7 @@ func (f *Finder) findKustomization(ctx context.Context, of origin, name string, 
 			return Artefact{}, err
 		}
 		layer.Name = name
-		artefact, err := f.findLayer(ctx, of, layer, nil)
+		artefact, err := f.resolveLayer(ctx, of, layer, nil)
 		return artefact.subfolder(spec.Path), err
 	}
 	if spec.Path == "" {

@@ -24,10 +24,10 @@ type injection struct {
 	expires time.Time
 }
 
-// injectionFor returns the data that replaces the data of marked Secrets in the objects of a Manifest. Only the module
-// InjectionModule receives data of Secrets. For a Manifest of any module except InjectionModule, injectionFor returns
-// no data and reads no Secret.
-func (f *Finder) injectionFor(ctx context.Context, m *v1beta2.Manifest) (*render.Injection, error) {
+// secretDataToInject returns the data that replaces the data of marked Secrets in the objects of a Manifest. Only the
+// module InjectionModule receives data of Secrets. For a Manifest of any module except InjectionModule,
+// secretDataToInject returns no data and reads no Secret.
+func (f *Finder) secretDataToInject(ctx context.Context, m *v1beta2.Manifest) (*render.Injection, error) {
 	if !f.opts.InjectData || m.ModuleName() != InjectionModule {
 		return &render.Injection{Annotation: v1beta2.AnnotationInjectData}, nil
 	}
@@ -42,17 +42,17 @@ func (f *Finder) injectionFor(ctx context.Context, m *v1beta2.Manifest) (*render
 		client.MatchingLabels{v1beta2.LabelModuleName: InjectionModule}); err != nil {
 		return nil, fmt.Errorf("reading the Secrets of module %s: %w", InjectionModule, err)
 	}
-	known = injection{injectionOf(m.Namespace, secrets.Items), time.Now().Add(credentialCachePeriod)}
+	known = injection{injectableSecretData(m.Namespace, secrets.Items), time.Now().Add(credentialCachePeriod)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	putBounded(&f.injections, m.Namespace, known)
 	return &known.Injection, nil
 }
 
-// injectionOf returns the data of the Secrets that may be injected. A Secret must have a label that allows the
+// injectableSecretData returns the data of the Secrets that may be injected. A Secret must have a label that allows the
 // injection of its data. Kubeconfigs of runtimes and tokens of service accounts are never injected, even with the
 // label.
-func injectionOf(namespace string, secrets []corev1.Secret) render.Injection {
+func injectableSecretData(namespace string, secrets []corev1.Secret) render.Injection {
 	versions := []string{"none"}
 	data := map[string]map[string][]byte{}
 	for _, s := range secrets {

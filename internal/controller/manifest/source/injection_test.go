@@ -55,7 +55,7 @@ func TestInjectionIsLimited(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := NewFinder(Options{Secrets: secrets, InjectData: c.allowed})
-			got, err := f.injectionFor(t.Context(), manifestOfModule(c.module))
+			got, err := f.secretDataToInject(t.Context(), manifestOfModule(c.module))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +83,7 @@ func TestInjectionIsRefreshed(t *testing.T) {
 			if retried {
 				ctx = retry.WithTime(ctx, time.Now())
 			}
-			i, err := f.injectionFor(ctx, manifestOfModule(InjectionModule))
+			i, err := f.secretDataToInject(ctx, manifestOfModule(InjectionModule))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,9 +13,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// findLayer resolves a source that is a layer in an OCI registry. A layer that is referenced by a tag is downloaded,
+// resolveLayer resolves a source that is a layer in an OCI registry. A layer that is referenced by a tag is downloaded,
 // because its digest is not known without the download.
-func (f *Finder) findLayer(
+func (f *Finder) resolveLayer(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 ) (Artefact, error) {
 	layer.Version = of.version
@@ -28,7 +28,8 @@ func (f *Finder) findLayer(
 		return render.Load(data, render.Limits{})
 	}
 	artefact.Verify = func(ctx context.Context) (signature trust.Signature, err error) {
-		err = f.request(ctx, of, layer, selector, func(ctx context.Context, from *registry.Registry) error {
+		err = f.requestWithinAnswerTimeout(ctx, of, layer, selector, func(ctx context.Context,
+			from *registry.Registry) error {
 			signature, err = from.Verify(ctx, layer)
 			return err
 		})
@@ -48,18 +49,19 @@ func (f *Finder) fetchLayer(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 ) (data []byte, digest string, err error) {
 	layer.Version = of.version
-	err = f.request(ctx, of, layer, selector, func(ctx context.Context, from *registry.Registry) error {
+	err = f.requestWithinAnswerTimeout(ctx, of, layer, selector, func(ctx context.Context,
+		from *registry.Registry) error {
 		data, digest, err = from.Fetch(ctx, layer)
 		return err
 	})
 	return data, digest, err
 }
 
-// request sends a request to the registry of a layer, with the credentials in the Secrets that the label selector in
-// the parameter "selector" matches. The function in the parameter "do" sends the request. If there is no answer within
-// answerTimeout, request returns loop.Later. The registry client completes the request in the background, and returns
-// the answer at the next call.
-func (f *Finder) request(
+// requestWithinAnswerTimeout sends a request to the registry of a layer, with the credentials in the Secrets that the
+// label selector in the parameter "selector" matches. The function in the parameter "do" sends the request. If there is
+// no answer within answerTimeout, requestWithinAnswerTimeout returns loop.Later. The registry client completes the
+// request in the background, and returns the answer at the next call.
+func (f *Finder) requestWithinAnswerTimeout(
 	ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector,
 	do func(context.Context, *registry.Registry) error,
 ) error {

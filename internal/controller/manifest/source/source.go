@@ -160,7 +160,7 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	var configs []render.Config
 	var err error
 	of := origin{namespace: m.Namespace, version: m.Spec.Version}
-	if found.Injection, err = f.injectionFor(ctx, m); err != nil {
+	if found.Injection, err = f.secretDataToInject(ctx, m); err != nil {
 		return Found{}, err
 	}
 	if spec := m.Spec.Config; spec != nil && spec.Type != "" {
@@ -169,7 +169,7 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 		}
 	}
 	if spec := m.Spec.CRDs; spec != nil && spec.Type != "" {
-		artefact, err := f.findLayer(ctx, of, layerOf("crds", spec), spec.CredSecretSelector)
+		artefact, err := f.resolveLayer(ctx, of, layerOf("crds", spec), spec.CredSecretSelector)
 		if err != nil {
 			return Found{}, fmt.Errorf("finding spec.crds: %w", err)
 		}
@@ -199,7 +199,7 @@ func decodeSource(m *v1beta2.Manifest, install v1beta2.InstallInfo) (v1beta2.Sou
 	if len(m.Spec.Install.Source.Raw) == 0 && m.Spec.Install.Name == "" {
 		return install.Decode()
 	}
-	image, err := v1beta2.DecodeImageSpec(install.Source)
+	image, err := v1beta2.DecodeImageSpecLeniently(install.Source)
 	return v1beta2.Source{Image: &image}, err
 }
 
@@ -228,7 +228,7 @@ func (f *Finder) find(
 			Name: name, Repo: spec.Image.Repo, Component: spec.Image.Name, Ref: spec.Image.Ref,
 			Type: string(spec.Image.Type),
 		}
-		return f.findLayer(ctx, of, layer, spec.Image.CredSecretSelector)
+		return f.resolveLayer(ctx, of, layer, spec.Image.CredSecretSelector)
 	case spec.HelmChart != nil:
 		return f.findChart(ctx, of, spec.HelmChart, config)
 	default:
@@ -240,7 +240,7 @@ func (f *Finder) find(
 func (f *Finder) config(ctx context.Context, of origin, spec *v1beta2.ManifestConfig) (
 	[]render.Config, Artefact, error) {
 	layer := layerOf("config", spec)
-	artefact, err := f.findLayer(ctx, of, layer, spec.CredSecretSelector)
+	artefact, err := f.resolveLayer(ctx, of, layer, spec.CredSecretSelector)
 	if err != nil {
 		return nil, Artefact{}, err
 	}

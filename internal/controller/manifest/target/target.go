@@ -81,7 +81,7 @@ func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
 	case c.IsRuntime:
 		runtime.Target = ""
 		return runtime
-	case m.EffectiveTarget() != v1beta2.TargetControlPlane:
+	case m.InstalledOrSpecTarget() != v1beta2.TargetControlPlane:
 		return runtime
 	}
 	return Cluster{Target: v1beta2.TargetControlPlane, pool: c.Pool, name: connectionName, reserved: &c.Reserved}
@@ -121,8 +121,8 @@ func (c Cluster) CheckTarget(m *v1beta2.Manifest) error {
 // Get returns the connection to the cluster, see [runtimes.Pool.Get].
 func (c Cluster) Get(ctx context.Context) (*runtimes.Runtime, error) { return c.pool.Get(ctx, c.name) }
 
-// GetIfOpen returns the connection to the cluster, see [runtimes.Pool.GetIfOpenOrNoAgents].
-func (c Cluster) GetIfOpen(ctx context.Context) (*runtimes.Runtime, error) {
+// GetIfOpenOrNoAgents returns the connection to the cluster, see [runtimes.Pool.GetIfOpenOrNoAgents].
+func (c Cluster) GetIfOpenOrNoAgents(ctx context.Context) (*runtimes.Runtime, error) {
 	return c.pool.GetIfOpenOrNoAgents(ctx, c.name)
 }
 

@@ -62,8 +62,8 @@ func (b *Budgets) Set(r *v1beta2.ModuleRollout, left map[string]int) {
 	b.rollouts[r.Name] = of{module: r.Spec.Module, left: left}
 }
 
-// Keep forgets all rollouts for which isActive returns false.
-func (b *Budgets) Keep(isActive func(name string) bool) {
+// ForgetInactiveRollouts forgets all rollouts for which isActive returns false.
+func (b *Budgets) ForgetInactiveRollouts(isActive func(name string) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.rollouts, func(name string, _ of) bool { return !isActive(name) })
@@ -74,7 +74,7 @@ func (b *Budgets) Keep(isActive func(name string) bool) {
 func (b *Budgets) Count(before, after client.Object) {
 	was, isManifest := before.(*v1beta2.Manifest)
 	is, _ := after.(*v1beta2.Manifest)
-	if !isManifest || is == nil || !hasFailed(is) || hasFailed(was) {
+	if !isManifest || is == nil || !hasRolloutVersionFailed(is) || hasRolloutVersionFailed(was) {
 		return
 	}
 	name, stage, _ := strings.Cut(is.Annotations[v1beta2.AnnotationRollout], "/")
@@ -114,8 +114,8 @@ func (b *Budgets) TakeExceeded(module string) (isExceeded bool) {
 	return isExceeded
 }
 
-// hasFailed reports whether the version that a rollout has ordered has failed in a runtime.
-func hasFailed(m *v1beta2.Manifest) bool {
+// hasRolloutVersionFailed reports whether the version that a rollout has ordered has failed in a runtime.
+func hasRolloutVersionFailed(m *v1beta2.Manifest) bool {
 	if m.Status.State != v1beta2.StateError || m.Annotations[v1beta2.AnnotationRollout] == "" {
 		return false
 	}

@@ -70,7 +70,7 @@ func (g *Reader) query(ctx context.Context, q *v1beta2.PromQLGate) (v1beta2.Gate
 	if err := g.Send(ctx, http.MethodGet, address, nil, &answer); err != nil {
 		return v1beta2.GateUnknown, err.Error()
 	}
-	value, err := scalar(answer.Data.ResultType, answer.Data.Result)
+	value, err := singleQueryValue(answer.Data.ResultType, answer.Data.Result)
 	switch {
 	case answer.Status != "success":
 		return v1beta2.GateUnknown, "the query failed: " + answer.Error
@@ -84,19 +84,19 @@ func (g *Reader) query(ctx context.Context, q *v1beta2.PromQLGate) (v1beta2.Gate
 	return v1beta2.GateUnknown, fmt.Sprintf("the query returned %q, and 1 (pass) or 0 (fail) is expected", value)
 }
 
-// scalar returns the only value of the result of a query.
-func scalar(kind string, raw json.RawMessage) (string, error) {
+// singleQueryValue returns the only value of the result of a query.
+func singleQueryValue(resultType string, result json.RawMessage) (number string, err error) {
 	var sample []any
-	switch kind {
+	switch resultType {
 	case "scalar":
-		if json.Unmarshal(raw, &sample) != nil {
+		if json.Unmarshal(result, &sample) != nil {
 			return "", fmt.Errorf("the answer to the query cannot be read")
 		}
 	case "vector":
 		var vector []struct {
 			Value []any `json:"value"`
 		}
-		if json.Unmarshal(raw, &vector) != nil || len(vector) != 1 {
+		if json.Unmarshal(result, &vector) != nil || len(vector) != 1 {
 			return "", fmt.Errorf("the query returned %d values, and one is expected", len(vector))
 		}
 		sample = vector[0].Value

@@ -319,7 +319,8 @@ func (c *Checker) renderAndCompare(ctx context.Context, m Move) (digest string, 
 		return "", err
 	}
 	if err == nil {
-		if refused := check.RefusedCRDChanges(check.CRDs(from.CRDs), check.CRDs(to.CRDs)); len(refused) > 0 {
+		if refused := check.RefusedCRDChanges(check.CRDsByGroupKind(from.CRDs),
+			check.CRDsByGroupKind(to.CRDs)); len(refused) > 0 {
 			return "", reconcile.TerminalError(refusedError{refused})
 		}
 	}
