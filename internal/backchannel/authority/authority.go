@@ -149,7 +149,7 @@ type Issuer interface {
 	// with the same Serial. Each error has a Reason.
 	Issue(ctx context.Context, s Subject) (*Certificate, error)
 	// Stale reports whether a certificate or the delivered roots must be replaced, and returns the reason. If the
-	// parameter mark is not zero, it is a time of revocation: a certificate that was issued earlier must be replaced.
+	// parameter revokedBefore is not zero, it is a time of revocation: a certificate that was issued earlier must be replaced.
 	Stale(h Held, revokedBefore time.Time) (bool, string)
 	// Due returns the time at which the certificate must be replaced because of its age.
 	Due(h Held) time.Time
