@@ -18,6 +18,7 @@
 //	an event of a watch                at most Memory/8
 //	the answers of one API server      one answer or event larger than 256 KiB at a time; the others wait until it is
 //	                                   closed, at most until the deadline of their request
+//	large answers of one API server    at most Memory/8 at once, and Memory/8 per second on average
 //	a redirect                         is an error, because the credential would go to another address
 //
 // # What it does not do
@@ -35,6 +36,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"golang.org/x/time/rate"
 )
 
 // ErrTooLarge is the error of a read that would exceed a limit of this package.
@@ -57,8 +60,13 @@ const (
 
 // Options are the options of Limit.
 type Options struct {
-	// Memory is the memory in bytes that all answers of one API server may need at the same time. Default 64 MiB.
+	// Memory is the memory in bytes that all answers of one API server may need at the same time. Large answers are
+	// read at a rate of an eighth of Memory per second. Default 64 MiB.
 	Memory int64
+	// Former is the Transport of a former connection to the same API server, or nil. The new Transport continues the
+	// rate of the former one, so that an API server cannot send more by causing new connections. If Former is not nil,
+	// Memory must be the same as that of Former.
+	Former *Transport
 }
 
 // Transport is an [http.RoundTripper] for one API server. A Transport is safe for concurrent use.
@@ -66,13 +74,22 @@ type Transport struct {
 	next              http.RoundTripper
 	maxAnswer, maxDoc int64
 	large             chan struct{} // holds a value while an answer costs more than smallCost
+	// pace limits the cost of large answers per second. Decoding an answer needs processor time in proportion to its
+	// cost, so no API server can keep the manager from its other work by large answers.
+	pace *rate.Limiter
 }
 
 // Limit returns a Transport that sends requests through next, and limits the size of each answer and how many large
 // answers are read at the same time.
 func Limit(next http.RoundTripper, o Options) *Transport {
 	memory := cmp.Or(o.Memory, 64<<20)
-	return &Transport{next: next, maxAnswer: memory / 4 * 3, maxDoc: memory / 8, large: make(chan struct{}, 1)}
+	t := &Transport{next: next, maxAnswer: memory / 4 * 3, maxDoc: memory / 8, large: make(chan struct{}, 1)}
+	if o.Former != nil {
+		t.pace = o.Former.pace
+	} else {
+		t.pace = rate.NewLimiter(rate.Limit(memory/8), int(memory/8))
+	}
+	return t
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -111,6 +128,7 @@ type body struct {
 
 	empty    scanner // the beginning of a document
 	document scanner
+	paid     int64 // the part of the document's cost for which wait has waited
 	err      error // the limit that was exceeded
 
 	mu      sync.Mutex
@@ -147,9 +165,12 @@ func (b *body) countAndWait(part []byte) error {
 			if err := b.acquireLarge(); err != nil {
 				return err
 			}
+			if err := b.wait(); err != nil {
+				return err
+			}
 		}
 		if ended && b.isWatch {
-			b.document = b.empty
+			b.document, b.paid = b.empty, 0
 		}
 	}
 	return nil
@@ -175,6 +196,18 @@ func (b *body) acquireLarge() error {
 		return http.ErrBodyReadAfterClose
 	}
 	b.isLarge = true
+	return nil
+}
+
+// wait waits as long as the rate of large answers demands for the new part of the document.
+func (b *body) wait() error {
+	for cost := b.document.cost(); b.paid < cost; {
+		n := min(int(cost-b.paid), b.transport.pace.Burst())
+		if err := b.transport.pace.WaitN(b.ctx, n); err != nil {
+			return fmt.Errorf("waiting, because this API server sends many large answers: %w", err)
+		}
+		b.paid += int64(n)
+	}
 	return nil
 }
 

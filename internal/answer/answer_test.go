@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+	"time"
 )
 
 // endless is a response body without an end: it has a fixed beginning, and then repeats another text again and again.
@@ -76,16 +77,18 @@ func TestAttacks(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			from := &endless{begin: tc.begin, repeat: tc.repeat}
-			body := get(t.Context(), t, clientFor(func() io.Reader { return from }), "http://cluster/api"+tc.query)
-			defer body.Close()
-			_, err := io.Copy(io.Discard, body)
-			if !errors.Is(err, ErrTooLarge) || from.sent > tc.most {
-				t.Errorf("%s: %d bytes were read, %v, want at most %d and ErrTooLarge", tc.reason, from.sent, err, tc.most)
-			}
-			if _, again := body.Read(make([]byte, 1)); !errors.Is(again, ErrTooLarge) {
-				t.Errorf("%s: the next read: %v", tc.reason, again)
-			}
+			synctest.Test(t, func(t *testing.T) { // reading large answers takes seconds
+				from := &endless{begin: tc.begin, repeat: tc.repeat}
+				body := get(t.Context(), t, clientFor(func() io.Reader { return from }), "http://cluster/api"+tc.query)
+				defer body.Close()
+				_, err := io.Copy(io.Discard, body)
+				if !errors.Is(err, ErrTooLarge) || from.sent > tc.most {
+					t.Errorf("%s: %d bytes were read, %v, want at most %d and ErrTooLarge", tc.reason, from.sent, err, tc.most)
+				}
+				if _, again := body.Read(make([]byte, 1)); !errors.Is(again, ErrTooLarge) {
+					t.Errorf("%s: the next read: %v", tc.reason, again)
+				}
+			})
 		})
 	}
 }
@@ -102,12 +105,14 @@ func TestUsualAnswers(t *testing.T) {
 		"Page": {"", page}, "Definition": {"", large}, "Watch": {"?watch=true", strings.Repeat(event, 2000)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := clientFor(func() io.Reader { return iotest.HalfReader(strings.NewReader(tc.text)) })
-			body := get(t.Context(), t, c, "http://cluster/api"+tc.query)
-			defer body.Close()
-			if n, err := io.Copy(io.Discard, body); err != nil || int(n) != len(tc.text) {
-				t.Errorf("%d of %d bytes were read, %v", n, len(tc.text), err)
-			}
+			synctest.Test(t, func(t *testing.T) { // reading large answers takes seconds
+				c := clientFor(func() io.Reader { return iotest.HalfReader(strings.NewReader(tc.text)) })
+				body := get(t.Context(), t, c, "http://cluster/api"+tc.query)
+				defer body.Close()
+				if n, err := io.Copy(io.Discard, body); err != nil || int(n) != len(tc.text) {
+					t.Errorf("%d of %d bytes were read, %v", n, len(tc.text), err)
+				}
+			})
 		})
 	}
 }
@@ -115,27 +120,29 @@ func TestUsualAnswers(t *testing.T) {
 // TestManagedFields checks the size that counts for the limit of an answer. If a request is for metadata only, managed
 // fields are not decoded, so only the length of their text counts, not each of their values.
 func TestManagedFields(t *testing.T) {
-	object := `{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{` + strings.Repeat(`"f:a":{},`, 2000) + `"f:b":{}}}}]}}`
-	page := `{"items":[` + strings.Repeat(object+",", 499) + object + `]}`
-	c := clientFor(func() io.Reader { return strings.NewReader(page) })
-	for accept, refused := range map[string]bool{
-		"application/json": true, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1": false,
-	} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://cluster/api", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) { // reading large answers takes seconds
+		object := `{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{` + strings.Repeat(`"f:a":{},`, 2000) + `"f:b":{}}}}]}}`
+		page := `{"items":[` + strings.Repeat(object+",", 499) + object + `]}`
+		c := clientFor(func() io.Reader { return strings.NewReader(page) })
+		for accept, refused := range map[string]bool{
+			"application/json": true, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1": false,
+		} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://cluster/api", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Accept", accept)
+			res, err := c.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+			if errors.Is(err, ErrTooLarge) != refused {
+				t.Errorf("%s: %v, want it refused: %t", accept, err, refused)
+			}
 		}
-		r.Header.Set("Accept", accept)
-		res, err := c.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = io.Copy(io.Discard, res.Body)
-		_ = res.Body.Close()
-		if errors.Is(err, ErrTooLarge) != refused {
-			t.Errorf("%s: %v, want it refused: %t", accept, err, refused)
-		}
-	}
+	})
 }
 
 // TestLargeAnswersWait checks that only one large answer is read at a time, and that small answers are not delayed.
@@ -175,6 +182,43 @@ func TestLargeAnswersWait(t *testing.T) {
 		_ = first.Close()
 		if err := <-results; err != nil {
 			t.Errorf("the second large answer: %v", err)
+		}
+	})
+}
+
+// TestPace checks how fast large answers are read. The rate is common to all answers of an API server, also over
+// several connections. The wait ends with the request. Small answers are not delayed.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large, small := `{"a":"`+strings.Repeat("x", 8<<20)+`"}`, `{"a":"`+strings.Repeat("x", 200<<10)+`"}`
+		read := func(ctx context.Context, c *http.Client) (time.Duration, error) {
+			begin := time.Now()
+			body := get(ctx, t, c, "http://cluster/")
+			defer body.Close()
+			_, err := io.Copy(io.Discard, body)
+			return time.Since(begin).Round(100 * time.Millisecond), err
+		}
+		c := clientFor(func() io.Reader { return strings.NewReader(large) })
+		for i, want := range []time.Duration{0, time.Second, time.Second} { // 8 MiB at once
+			if took, err := read(t.Context(), c); err != nil || took != want {
+				t.Errorf("large answer %d was read in %s, %v, want %s", i, took, err, want)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if took, err := read(ctx, c); err == nil || took > 200*time.Millisecond {
+			t.Errorf("an answer that needs longer than its request may take was read in %s, %v", took, err)
+		}
+		former := c.Transport.(*Transport)
+		again := &http.Client{Transport: Limit(former.next, Options{Former: former})}
+		if took, err := read(t.Context(), again); err != nil || took < 500*time.Millisecond {
+			t.Errorf("a new connection reads a large answer in %s, %v: it does not continue the rate", took, err)
+		}
+		other := clientFor(func() io.Reader { return strings.NewReader(small) })
+		for range 1000 {
+			if took, err := read(t.Context(), other); err != nil || took > 0 {
+				t.Fatalf("a small answer was read in %s, %v", took, err)
+			}
 		}
 	})
 }

@@ -127,6 +127,7 @@ type Runtime struct {
 	account    struct{ namespace, name string } // the ServiceAccount of the token; empty if there is none
 	isFirst    bool                             // no other connection was made before; set by replaceOldConnection
 	transport  *http.Transport
+	answers    *answer.Transport
 	breaker    *breaker
 	version    kubernetesVersion
 	reviews    *reviews   // nil without agents
@@ -320,7 +321,11 @@ func (p *Pool) newConnection(ctx context.Context, kyma string, cred credential) 
 		return nil, &Error{Code: KubeconfigInvalid, Runtime: kyma,
 			Message: "credentials cannot be used: " + oneLine(err)}
 	}
-	limited := answer.Limit(authenticated, answer.Options{Memory: p.opts.Memory})
+	o := answer.Options{Memory: p.opts.Memory}
+	if former := p.connectionIfOpen(kyma); former != nil {
+		o.Former = former.answers
+	}
+	limited := answer.Limit(authenticated, o)
 	b := &breaker{runtime: kyma, next: limited, base: cfg.Host}
 	b.changed = func() { p.breakerChanged(kyma, b) }
 	plain := &rest.Config{Host: cfg.Host, APIPath: cfg.APIPath, QPS: -1}
@@ -331,8 +336,8 @@ func (p *Pool) newConnection(ctx context.Context, kyma string, cred credential) 
 	if err != nil {
 		return nil, fmt.Errorf("connecting to runtime %s: %w", kyma, err)
 	}
-	rt := &Runtime{Cluster: cluster, Server: cfg.Host, credential: cred, transport: transport, breaker: b,
-		lifetime: access.LifetimeOf(cfg)}
+	rt := &Runtime{Cluster: cluster, Server: cfg.Host, credential: cred, transport: transport, answers: limited,
+		breaker: b, lifetime: access.LifetimeOf(cfg)}
 	rt.account.namespace, rt.account.name = access.ServiceAccountOf(cfg)
 	var review func() *Error
 	if p.opts.Agents {

@@ -148,8 +148,8 @@ type Issuer interface {
 	// Issue returns a certificate for a runtime. Issue may return the certificate that the previous call has returned,
 	// with the same Serial. Each error has a Reason.
 	Issue(ctx context.Context, s Subject) (*Certificate, error)
-	// Stale reports whether a certificate or the delivered roots must be replaced, and returns the reason. If the
-	// parameter revokedBefore is not zero, it is a time of revocation: a certificate that was issued earlier must be replaced.
+	// Stale reports whether a certificate or the delivered roots must be replaced, and returns the reason. If
+	// revokedBefore is not zero, a certificate that was issued earlier must be replaced.
 	Stale(h Held, revokedBefore time.Time) (bool, string)
 	// Due returns the time at which the certificate must be replaced because of its age.
 	Due(h Held) time.Time
