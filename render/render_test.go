@@ -298,7 +298,7 @@ func TestDigestCovers(t *testing.T) {
 	text := object("a", "")
 	first := build(t, text, base).Digest
 	if first != base.ResultingBundleDigest() {
-		t.Error("BundleDigest is not the digest of Build")
+		t.Error("ResultingBundleDigest is not the digest of Build")
 	}
 	if got := build(t, object("b", ""), base).Digest; got != first {
 		t.Error("with the artefact's digest given, content is looked at")

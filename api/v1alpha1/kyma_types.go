@@ -146,7 +146,7 @@ type ModuleInfo struct {
 	// name is the name of the Manifest.
 	Name string `json:"name"`
 
-	// moduleNameFromLabel is the name of the module.
+	// moduleName is the name of the module.
 	ModuleName string `json:"moduleName"`
 
 	// namespace is the namespace of the Manifest.

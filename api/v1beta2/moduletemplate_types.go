@@ -261,10 +261,10 @@ type ModuleTemplateList struct {
 // ModuleTemplateName returns the name of the ModuleTemplate of a version: module, dash, version.
 func ModuleTemplateName(module, version string) string { return module + "-" + version }
 
-// AllowsBeta reports whether only Kymas that are marked as beta may have this version.
+// IsBeta reports whether only Kymas that are marked as beta may have this version.
 func (t *ModuleTemplate) IsBeta() bool { return t != nil && labelIsTrue(t.Labels, LabelBeta) }
 
-// AllowsInternal reports whether only Kymas that are marked as internal may have this version.
+// IsInternal reports whether only Kymas that are marked as internal may have this version.
 func (t *ModuleTemplate) IsInternal() bool { return t != nil && labelIsTrue(t.Labels, LabelInternal) }
 
 // HasClusterScopedDefaultCR reports whether the author of the module marked the default custom resource as

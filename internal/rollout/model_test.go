@@ -416,7 +416,7 @@ func (m *model) noteProven(before *v1beta2.ModuleRollout, is *v1beta2.RolloutSta
 	}
 }
 
-// checkDowngrade returns an error if the module may not go back from one version to another. In one run of the random
+// goesBack returns an error if the module may not go back from one version to another. In one run of the random
 // test, either all versions declare that going back to a lower version is safe, or no version declares this.
 func (m *model) goesBack(from, to string) error {
 	if !m.hasEdges || !channel.IsLower(to, from) {

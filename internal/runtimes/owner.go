@@ -20,8 +20,8 @@ type ownerState struct {
 	verifying bool   // the verifier has the connection and will decide
 }
 
-// runtimeErrorOf returns the reason why the connection must not be used, or nil if it may be used. The caller of
-// runtimeErrorOf must hold Pool.mu, which guards the fields of ownerState.
+// errorOf returns the reason why the connection must not be used, or nil if it may be used. The caller of errorOf must
+// hold Pool.mu, which guards the fields of ownerState.
 func (s *ownerState) errorOf(kyma string) error {
 	switch {
 	case s.verified:

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// updateFor starts and stops watches of the connection, so that they match the interests of the subscriber s.
+// updateWatches starts and stops watches of the connection, so that they match the interests of the subscriber s.
 func (rt *Runtime) updateWatches(s Subscriber) {
 	if rt.watches != nil {
 		rt.watches.updateFor(s)

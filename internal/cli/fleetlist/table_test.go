@@ -251,7 +251,7 @@ func TestListRows(t *testing.T) {
 			slices.Sort(got)
 			slices.Sort(want)
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
-				t.Errorf("%s: %v, lines (-List +ListRows):\n%s", c.reason, err, diff)
+				t.Errorf("%s: %v, lines (-List +ListMatchingWithMessages):\n%s", c.reason, err, diff)
 			}
 		})
 	}

@@ -49,7 +49,7 @@ func TestEnqueueWaiting(t *testing.T) {
 	}
 	r.enqueueWaitingForWindow(t.Context())
 	if n := len(r.PolicyOrClockChanges()); n != 1 {
-		t.Errorf("PolicyChanges has %d events, want 1", n)
+		t.Errorf("PolicyOrClockChanges has %d events, want 1", n)
 	}
 }
 

@@ -27,8 +27,8 @@ const (
 	// readyPeriod is the time for which an object in a runtime with an agent counts as ready after the last event or
 	// read that showed it as ready.
 	readyPeriod = 10 * time.Second
-	// notReadyValidity is the time for which the controller waits for an event of an object that is not ready, in a
-	// runtime with an agent. If no event has arrived within notReadyValidity, the controller reads the object.
+	// expectedPeriod is the time for which the controller waits for an event of an object that is not ready, in a
+	// runtime with an agent. If no event has arrived within expectedPeriod, the controller reads the object.
 	expectedPeriod = 2 * time.Second
 )
 

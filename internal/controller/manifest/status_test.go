@@ -201,7 +201,7 @@ func TestIsQuiet(t *testing.T) {
 			n.manifest.Status.State = v1beta2.StateReady
 			c.change(n)
 			if got := n.isReadyUnchanged("rules"); got != c.want {
-				t.Errorf("%s: isQuiet() = %t, want %t", c.reason, got, c.want)
+				t.Errorf("%s: isReadyUnchanged() = %t, want %t", c.reason, got, c.want)
 			}
 		})
 	}

@@ -219,8 +219,8 @@ func (e Element) unfilteredReferenceForm() map[string]any {
 	return form
 }
 
-// formCommonToAllAlgorithms returns the normalised form of those fields that resources, sources and references have in
-// common. If the parameter signedLabelsOnly is true, the result contains only labels that are marked as signed.
+// normalForm returns the normalised form of those fields that resources, sources and references have in common. If the
+// parameter signedLabelsOnly is true, the result contains only labels that are marked as signed.
 func (e Element) normalForm(signedLabelsOnly bool) map[string]any {
 	form := map[string]any{"name": e.Name, "version": e.Version}
 	if len(e.ExtraIdentity) > 0 {

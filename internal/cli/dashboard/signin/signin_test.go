@@ -295,7 +295,7 @@ func TestLocalPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := safeReturnPath(u); got != want {
-			t.Errorf("localPage(%q) = %q, want %q", address, got, want)
+			t.Errorf("safeReturnPath(%q) = %q, want %q", address, got, want)
 		}
 	}
 }
