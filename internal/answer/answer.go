@@ -18,13 +18,13 @@
 //	an event of a watch                at most Memory/8
 //	the answers of one API server      one answer or event larger than 256 KiB at a time; the others wait until it is
 //	                                   closed, at most until the deadline of their request
-//	large answers of one API server    at most Memory/8 at once, and Memory/8 per second on average
+//	large answers of one API server    at most Memory/8 at once, and Rate per second on average
 //	a redirect                         is an error, because the credential would go to another address
 //
 // # What it does not do
 //
 // Transport does not limit the data that the caller keeps after it has closed the body. Transport does not limit the
-// number of answers.
+// number of small answers.
 package answer
 
 import (
@@ -60,12 +60,13 @@ const (
 
 // Options are the options of Limit.
 type Options struct {
-	// Memory is the memory in bytes that all answers of one API server may need at the same time. Large answers are
-	// read at a rate of an eighth of Memory per second. Default 64 MiB.
+	// Memory is the memory in bytes that all answers of one API server may need at the same time. Default 64 MiB.
 	Memory int64
+	// Rate is the rate in bytes per second at which large answers of one API server are read. Default Memory/8.
+	Rate int64
 	// Former is the Transport of a former connection to the same API server, or nil. The new Transport continues the
 	// rate of the former one, so that an API server cannot send more by causing new connections. If Former is not nil,
-	// Memory must be the same as that of Former.
+	// Memory and Rate must be the same as those of Former.
 	Former *Transport
 }
 
@@ -87,7 +88,7 @@ func Limit(next http.RoundTripper, o Options) *Transport {
 	if o.Former != nil {
 		t.pace = o.Former.pace
 	} else {
-		t.pace = rate.NewLimiter(rate.Limit(memory/8), int(memory/8))
+		t.pace = rate.NewLimiter(rate.Limit(cmp.Or(o.Rate, memory/8)), int(memory/8))
 	}
 	return t
 }
@@ -204,7 +205,8 @@ func (b *body) wait() error {
 	for cost := b.document.cost(); b.paid < cost; {
 		n := min(int(cost-b.paid), b.transport.pace.Burst())
 		if err := b.transport.pace.WaitN(b.ctx, n); err != nil {
-			return fmt.Errorf("waiting, because this API server sends many large answers: %w", err)
+			return fmt.Errorf("this API server sends more in large answers than is read before the deadline: %.0f MiB a "+
+				"second: %w", float64(b.transport.pace.Limit())/(1<<20), err)
 		}
 		b.paid += int64(n)
 	}

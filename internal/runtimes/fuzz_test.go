@@ -29,6 +29,9 @@ import (
 // fuzzMemory is the value of answer.Options.Memory in the fuzz targets, in bytes.
 const fuzzMemory = 1 << 20
 
+// fuzzLimits are the limits of the fuzz targets; the rate does not slow them down.
+var fuzzLimits = answer.Options{Memory: fuzzMemory, Rate: 1 << 30}
+
 // allocationLimit is the maximum number of bytes that a fuzz target may allocate for an answer. The sum allocationLimit
 // is one MiB for the request, and 16 times the memory that package answer estimates for the response. Package answer
 // refuses a response if it estimates that decoding the response needs more than fuzzMemory bytes. The factor 16 is so
@@ -90,7 +93,7 @@ func newCluster(t *testing.T, text []byte) *apply.Cluster {
 	t.Helper()
 	kinds := &apply.Kinds{}
 	c, err := apply.New(&rest.Config{Host: "http://cluster.example.com"},
-		&http.Client{Transport: answer.Limit(discovery{fixed(text)}, answer.Options{Memory: fuzzMemory})},
+		&http.Client{Transport: answer.Limit(discovery{fixed(text)}, fuzzLimits)},
 		apply.ClusterOptions{Kinds: kinds, IsTooLarge: isTooLarge})
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +151,7 @@ func FuzzWatch(f *testing.F) {
 		`{"type":"MODIFIED","object":{"metadata":{"name":"a","annotations":{"a":"b"}}}}`, `{"type":"ERROR"}`)
 	f.Fuzz(func(t *testing.T, start, repeated, end string, n uint16) {
 		text := textOf(start, repeated, end, n)
-		client := &http.Client{Transport: answer.Limit(fixed(text), answer.Options{Memory: fuzzMemory})}
+		client := &http.Client{Transport: answer.Limit(fixed(text), fuzzLimits)}
 		get := func(ctx context.Context, query url.Values) (io.ReadCloser, error) {
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://cluster/api?"+query.Encode(), http.NoBody)
 			if err != nil {

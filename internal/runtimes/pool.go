@@ -86,6 +86,9 @@ type Options struct {
 	// Memory is the memory in bytes that all answers of one runtime may need at the same time, see answer.Options. By
 	// default, Memory is 64 MiB.
 	Memory int64
+	// AnswerRate is the rate in bytes per second at which large answers of one runtime are read, see answer.Options. By
+	// default, AnswerRate is an eighth of Memory.
+	AnswerRate int64
 	// Wrap, if not nil, is a function that wraps the transport with which reconciles send their requests. Wrap is not
 	// applied to the transports of probes and watches.
 	Wrap func(http.RoundTripper) http.RoundTripper
@@ -321,7 +324,7 @@ func (p *Pool) newConnection(ctx context.Context, kyma string, cred credential) 
 		return nil, &Error{Code: KubeconfigInvalid, Runtime: kyma,
 			Message: "credentials cannot be used: " + oneLine(err)}
 	}
-	o := answer.Options{Memory: p.opts.Memory}
+	o := answer.Options{Memory: p.opts.Memory, Rate: p.opts.AnswerRate}
 	if former := p.connectionIfOpen(kyma); former != nil {
 		o.Former = former.answers
 	}

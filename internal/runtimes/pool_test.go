@@ -486,7 +486,7 @@ func TestLargeObjects(t *testing.T) {
 	})
 	_, kcp := newPool(t, secret("a", s.kubeconfig("first")))
 	pool, err := New(t.Context(), Options{Cache: kcp, Live: kcp, Namespace: "kcp-system", Watch: true,
-		Memory: 16 << 20})
+		Memory: 16 << 20, AnswerRate: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
