@@ -462,9 +462,9 @@ func TestHeartbeatInterval(t *testing.T) {
 // listener requests a long time until the next heartbeat.
 func TestBeatClosesConnections(t *testing.T) {
 	for _, c := range []struct {
-		next string
-		want int
-	}{{"", 1}, {"59", 1}, {"90", 3}} {
+		next   string
+		closes bool
+	}{{"", false}, {"59", false}, {"90", true}} {
 		l := newRemoteHTTP1(t)
 		a, _ := agentFor(t, l)
 		beaten := make(chan struct{}, 3)
@@ -474,17 +474,21 @@ func TestBeatClosesConnections(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		go a.sendHeartbeats(ctx)
-		for range 3 {
+		for range 2 {
 			<-beaten
 			a.triggerHeartbeat()
 		}
+		<-beaten // without a trigger, the fourth heartbeat is a minute away
 		cancel()
 		connections := map[string]bool{}
-		for _, r := range l.all() {
+		for _, r := range l.all()[:3] {
 			connections[r.connection] = true
 		}
-		if len(connections) != c.want {
-			t.Errorf("next in %q s: %d connections for 3 heartbeats, want %d", c.next, len(connections), c.want)
+		// On a busy machine, the HTTP client may close a connection after a response: the client reuses a connection
+		// only if it records within 50 ms that the request was written. Therefore fewer than 3 connections show that
+		// connections stay open.
+		if n := len(connections); (n == 3) != c.closes {
+			t.Errorf("next in %q s: %d connections for 3 heartbeats, closes is %t", c.next, n, c.closes)
 		}
 	}
 }
