@@ -31,14 +31,21 @@ func TestReplicas(t *testing.T) {
 	replica := listen(t, func(o *Options) {
 		peers(o)
 		o.Leader = func(string) (string, bool) { return address.Load().(string), false }
+		o.Limits.ForwardTimeout = waitTimeout
+	}, ca)
+	var muteAddress atomic.Value
+	impatient := listen(t, func(o *Options) { // only for a replica that does not answer
+		peers(o)
+		o.Leader = func(string) (string, bool) { return muteAddress.Load().(string), false }
 		o.Limits.ForwardTimeout = 300 * time.Millisecond
 	}, ca)
 	leader.add("a")
 	replica.add("a", "c")
+	impatient.add("a")
 	c := client(t, ca, ca.issue(t, certRequest{name: "a", uid: "uid-a"}))
-	says := func(path, body string, want int, when string) reply {
+	saysTo := func(to *testListener, path, body string, want int, when string) reply {
 		t.Helper()
-		got := call(t, c, "POST", replica.url(path), body)
+		got := call(t, c, "POST", to.url(path), body)
 		if got.status != want {
 			t.Errorf("%s: got %d %q, want %d", when, got.status, got.body, want)
 		}
@@ -46,6 +53,10 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%s: Retry-After is %q", when, got.header.Get("Retry-After"))
 		}
 		return got
+	}
+	says := func(path, body string, want int, when string) reply {
+		t.Helper()
+		return saysTo(replica, path, body, want, when)
 	}
 	says(eventPath, recorded, 503, "nobody works")
 	address.Store(leader.ServingAddress())
@@ -75,7 +86,7 @@ func TestReplicas(t *testing.T) {
 	says(eventPath, recorded, 503, "a request does not go round in circles")
 	address.Store(unidentified.ServingAddress())
 	says(eventPath, recorded, 503, "a replica that does not believe us")
-	address.Store(freeAddress(t))
+	address.Store(closedAddress)
 	says(eventPath, recorded, 503, "a replica that is removed")
 
 	hold := make(chan struct{})
@@ -85,8 +96,8 @@ func TestReplicas(t *testing.T) {
 	mute.StartTLS()
 	defer mute.Close()
 	defer close(hold)
-	address.Store(mute.Listener.Addr().String())
-	says(eventPath, recorded, 503, "a replica that does not answer")
+	muteAddress.Store(mute.Listener.Addr().String())
+	saysTo(impatient, eventPath, recorded, 503, "a replica that does not answer")
 
 	other := httptest.NewUnstartedServer(http.HandlerFunc(
 		func(http.ResponseWriter, *http.Request) { t.Error("a unidentified gets events") }))
@@ -191,32 +202,38 @@ func TestRoute(t *testing.T) {
 	}))
 	defer refusing.Close()
 	routes := map[string]string{"compass-manager": other.URL + "/", "stuck": stuck.URL, "refusing": refusing.URL,
-		"removed": "http://" + freeAddress(t)}
-	e := listen(t, func(o *Options) {
-		o.Limits.RouteTimeout = 200 * time.Millisecond
-		o.Limits.PerRuntime = 100
-		o.Route = func(manager string) (string, bool) { to, ok := routes[manager]; return to, ok }
-		// In this test no replica reconciles runtimes; events for other managers must be forwarded nevertheless.
-		o.Leader = func(string) (string, bool) { return "", false }
-	}, ca)
-	e.add("a")
+		"removed": "http://" + closedAddress}
+	listenWith := func(routeTimeout time.Duration) *testListener {
+		l := listen(t, func(o *Options) {
+			o.Limits.RouteTimeout = routeTimeout
+			o.Limits.PerRuntime = 100
+			o.Route = func(manager string) (string, bool) { to, ok := routes[manager]; return to, ok }
+			// In this test no replica reconciles runtimes; events for other managers must be forwarded nevertheless.
+			o.Leader = func(string) (string, bool) { return "", false }
+		}, ca)
+		l.add("a")
+		return l
+	}
+	e, impatient := listenWith(waitTimeout), listenWith(200*time.Millisecond)
 	below := middle.issue(t, certRequest{name: "a"})
 	below.Certificate = append(below.Certificate, middle.Raw)
+	own := ca.issue(t, certRequest{name: "a"})
 	cases := map[string]struct {
 		reason, manager string
+		of              *testListener
 		own             *tls.Certificate
 		want            int
 	}{
-		"Other":    {"the contract of the Kyma project", "compass-manager", ca.issue(t, certRequest{name: "a"}), 200},
-		"Chain":    {"with certificates in between", "compass-manager", below, 200},
-		"Refusing": {"its answer comes back", "refusing", ca.issue(t, certRequest{name: "a"}), 418},
-		"Stuck":    {"it is not waited for", "stuck", ca.issue(t, certRequest{name: "a"}), 502},
-		"Gone":     {"nobody is there", "removed", ca.issue(t, certRequest{name: "a"}), 502},
-		"Unknown":  {"nobody wants it", "unknown", ca.issue(t, certRequest{name: "a"}), 404},
+		"Other":    {"the contract of the Kyma project", "compass-manager", e, own, 200},
+		"Chain":    {"with certificates in between", "compass-manager", e, below, 200},
+		"Refusing": {"its answer comes back", "refusing", e, own, 418},
+		"Stuck":    {"it is not waited for", "stuck", impatient, own, 502},
+		"Gone":     {"nobody is there", "removed", e, own, 502},
+		"Unknown":  {"nobody wants it", "unknown", e, own, 404},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := call(t, client(t, ca, c.own), "POST", e.url(protocol.EventPath(c.manager)), recorded)
+			got := call(t, client(t, ca, c.own), "POST", c.of.url(protocol.EventPath(c.manager)), recorded)
 			if got.status != c.want || len(got.body) > maxResponseBytes {
 				t.Errorf("%s: got %d %.80q, want %d", c.reason, got.status, got.body, c.want)
 			}
@@ -225,17 +242,19 @@ func TestRoute(t *testing.T) {
 			}
 		})
 	}
-	if n := len(e.deliveredEvents("kyma-a")); n > 0 {
-		t.Errorf("%d events of other managers were delivered here", n)
-	}
-	for range maxRouted {
-		free, ok := e.relay.reserveSlot("stuck", maxRouted)
-		if !ok {
-			t.Fatal("a place was not given back")
+	for _, l := range []*testListener{e, impatient} {
+		if n := len(l.deliveredEvents("kyma-a")); n > 0 {
+			t.Errorf("%d events of other managers were delivered here", n)
 		}
-		defer free()
+		for range maxRouted {
+			free, ok := l.relay.reserveSlot("stuck", maxRouted)
+			if !ok {
+				t.Fatal("a place was not given back")
+			}
+			defer free()
+		}
 	}
-	c := client(t, ca, ca.issue(t, certRequest{name: "a"}))
+	c := client(t, ca, own)
 	if got := call(t, c, "POST", e.url("/v2/stuck/event"), recorded); got.status != 503 {
 		t.Errorf("got %d, want 503: a manager that is stuck takes no more requests", got.status)
 	}
