@@ -155,19 +155,26 @@ func (k *writeKiller) observe(r *http.Request, body []byte, forward func() int) 
 		forward()
 		return true
 	}
-	if of[1] == "manifests" && of[3] == "" && bytes.Contains(body, []byte(v1beta2.AnnotationRequestedVersion)) {
+	// If the context has ended, the manager was killed before the check. The next manager may have ended the rollout by
+	// now, so that nothing shows any more whether the runtime was admitted at the time of the write.
+	if of[1] == "manifests" && of[3] == "" && r.Context().Err() == nil &&
+		bytes.Contains(body, []byte(v1beta2.AnnotationRequestedVersion)) {
 		// Not with the context of the request: it ends if the manager is killed after another write meanwhile.
 		k.checkAdmission(k.ctx, of[2])
 	}
 	code := forward()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.isActive || k.isKilled || code >= http.StatusBadRequest {
+	if !k.isActive || code >= http.StatusBadRequest {
 		return !k.isKilled
 	}
 	kind := strings.TrimSuffix(r.Method+" "+of[1]+"/"+of[3], "/")
 	wasRecorded := k.isRecorded
 	k.isRecorded = wasRecorded || of[1] == "modulereleasemetas" && bytes.Contains(body, []byte(`"rollout":"`+staged))
+	if k.isKilled { // after a concurrent write: the manager does not get the response to this one either
+		k.kinds[kind] = true
+		return false
+	}
 	if !wasRecorded {
 		step := kind
 		if k.isRecorded {
@@ -215,7 +222,11 @@ func (k *writeKiller) record(wrong string) {
 	k.wrong = append(k.wrong, wrong)
 }
 
+// maxKills is more than the number of writes during a move. The writes of a manager that makes no progress exceed it.
+const maxKills = 100
+
 // move sets the version of the channel, and starts the manager after each kill until both runtimes have the version.
+// Each start of the manager has the time of a poll to lead to the next kill or to the end.
 func (k *writeKiller) move(version string, moves int) (kills int, err error) {
 	k.mu.Lock()
 	k.isActive, k.isRecorded, k.once = true, false, map[string]bool{}
@@ -234,12 +245,21 @@ func (k *writeKiller) move(version string, moves int) (kills int, err error) {
 		k.isKilled = false
 		return k.land.StartManagerAgain()
 	}
-	err = k.poll(func(ctx context.Context) (bool, string) {
-		if err := restart(); err != nil {
-			return false, err.Error()
+	for isDone := false; err == nil && !isDone; {
+		before := kills
+		if before >= maxKills {
+			err = fmt.Errorf("the move does not end, and the manager was killed %d times", kills)
+			break
 		}
-		return k.isAt(ctx, version, moves)
-	})
+		err = k.poll(func(ctx context.Context) (bool, string) {
+			if err := restart(); err != nil {
+				return false, err.Error()
+			}
+			var seen string
+			isDone, seen = k.isAt(ctx, version, moves)
+			return isDone || kills > before, seen
+		})
+	}
 	k.mu.Lock()
 	k.isActive = false
 	k.mu.Unlock()

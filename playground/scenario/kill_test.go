@@ -366,11 +366,26 @@ func (k *killing) await(c chapter) error {
 	})
 }
 
-// remember records the present state of the control plane and the runtime. All later chapters with the same end must
-// result in the same state.
+// lasting is the time for which a state must stay the same to be the end state of a chapter.
+const lasting = 5 * time.Second
+
+// remember waits until the state of the control plane and the runtime stays the same for the time lasting, and records
+// this state. All later chapters with the same end must result in the same state.
 func (k *killing) remember(c chapter) error {
-	got, err := k.look(k.ctx)
-	if err != nil {
+	var got picture
+	since := time.Now()
+	if err := k.poll(func(ctx context.Context) (bool, string) {
+		now, err := k.look(ctx)
+		if err != nil {
+			since = time.Now()
+			return false, err.Error()
+		}
+		diff := cmp.Diff(got, now)
+		if diff != "" {
+			got, since = now, time.Now()
+		}
+		return time.Since(since) >= lasting, "(-before +now)\n" + diff
+	}); err != nil {
 		return err
 	}
 	k.ends[c.end] = got
