@@ -23,7 +23,7 @@ import (
 
 const (
 	quietPeriod  = 300 * time.Millisecond // a new cluster has settled when nothing is written for this time
-	resetTimeout = 30 * time.Second       // timeout of the reset of a cluster
+	resetTimeout = 3 * time.Minute        // timeout of the reset of a cluster, long enough for a busy machine
 	maxOps       = 100                    // operations in a transaction of etcd, which allows 128
 	listers      = 4                      // concurrent lists of a comparison
 )

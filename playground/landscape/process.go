@@ -15,6 +15,9 @@ import (
 // discard is a logger that discards its messages.
 var discard = log.New(io.Discard, "", 0)
 
+// stopTimeout is the time after which Stop kills a process. The manager may use 10 s of it itself.
+const stopTimeout = time.Minute
+
 // Process is a child process.
 type Process struct {
 	cmd  *exec.Cmd
@@ -62,7 +65,7 @@ func (p *Process) Err() error {
 // the process is expected and is not an error.
 func (p *Process) IsStopRequested() bool { return p.asked.Load() }
 
-// Stop terminates the process and kills it after 15 s. Stop does nothing if the process has ended already.
+// Stop terminates the process and kills it after stopTimeout. Stop does nothing if the process has ended already.
 func (p *Process) Stop() error {
 	p.asked.Store(true)
 	select {
@@ -76,8 +79,8 @@ func (p *Process) Stop() error {
 	select {
 	case <-p.done:
 		return nil
-	case <-time.After(15 * time.Second):
-		return errors.Join(fmt.Errorf("process %d did not stop in 15 s", p.PID()), p.Kill())
+	case <-time.After(stopTimeout):
+		return errors.Join(fmt.Errorf("process %d did not stop in %s", p.PID(), stopTimeout), p.Kill())
 	}
 }
 
