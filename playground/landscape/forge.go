@@ -14,13 +14,14 @@ type forgery struct {
 	edit func(object map[string]any)
 }
 
-// ForgeResponses makes the gate change objects in the answers of the API server, until the gate is opened. A request is
-// affected if its "METHOD PATH" matches the regular expression in the parameter like. The objects in the API server do
-// not change.
+// ForgeResponses makes the gate change objects in the answers of the API server, until the gate is opened or
+// ForgeResponses is called again. A request is affected if its "METHOD PATH" matches the regular expression in the
+// parameter like. The objects in the API server do not change. Each call begins a new count of InjectedCount. Between
+// two calls, no request gets the true answer.
 func (g *Gate) ForgeResponses(like *regexp.Regexp, edit func(object map[string]any)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.forgeries = append(g.forgeries, forgery{like, edit})
+	g.forgeries, g.met = []forgery{{like, edit}}, 0
 }
 
 // takeForgeries returns the changes of the answer to a request.

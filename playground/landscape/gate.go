@@ -51,7 +51,7 @@ type Gate struct {
 	// written is nil, or see InterceptWrites.
 	written func(r *http.Request, body []byte, forward func() int) bool
 	now     *period
-	met     int // number of injected faults and forged answers since the gate was opened
+	met     int // number of injected faults and forged answers since the last Open or ForgeResponses
 
 	forgeries []forgery
 }
@@ -156,7 +156,7 @@ func (g *Gate) InterceptWrites(handle func(r *http.Request, body []byte, forward
 	g.written = handle
 }
 
-// InjectedCount returns the number of faults injected, and of answers forged, since the last Open.
+// InjectedCount returns the number of faults injected, and of answers forged, since the last Open or ForgeResponses.
 func (g *Gate) InjectedCount() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

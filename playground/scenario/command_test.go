@@ -142,8 +142,9 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// the status and the message of the answer. With -forwarded, the request has the header in which an ingress gateway
 	// names the client's certificate, with the certificate of the flag as the value.
 	"post": command((*scenario).post),
-	// flood -as=CERTIFICATE FILE posts the same event from 15 connections without a pause. flooded N ends the flood
-	// after N answers, and prints the number of answers with each status.
+	// flood -as=CERTIFICATE FILE posts the same event from 15 connections without a pause. flooded N [STATUS=N…] ends
+	// the flood after N answers, of which at least N have each named status, and prints the number of answers with each
+	// status.
 	"flood":   command((*scenario).flood),
 	"flooded": command((*scenario).flooded),
 	// gate controls the gate of a runtime: a proxy in front of the runtime's API server that injects faults into
@@ -159,7 +160,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	//   - gate RUNTIME forge REGEXP FORGERY changes the Kyma in the answers to matching requests. With the FORGERY
 	//     modules=N, the spec of the Kyma requests N modules. With name=N, it requests a module whose name has N bytes.
 	//     With none=N, the spec in the first N answers requests no modules. With channel=N, the name of the channel has
-	//     escape sequences and N more characters. With status=N, the status has N modules.
+	//     escape sequences and N more characters. With status=N, the status has N modules. The next forgery replaces
+	//     this one and begins a new count of met, and no request gets the true answer between them.
 	"gate": command((*scenario).gate),
 	// webhook RUNTIME allow|refuse|hang installs an admission webhook in the runtime, for ConfigMaps that have the
 	// matching label and a name that begins with guarded. webhook RUNTIME none removes the webhook.
@@ -294,8 +296,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"writes":   command((*scenario).writes),
 	"requests": command((*scenario).requests),
 	"users":    command((*scenario).users),
-	// underway [-reviews] CLUSTER N REGEXP waits until N requests of the manager since the mark match REGEXP, in the
-	// format of requests.
+	// underway [-reviews] [-events] CLUSTER N REGEXP waits until N requests of the manager since the mark match REGEXP,
+	// in the format of requests.
 	"underway": command((*scenario).underway),
 	// pulls [-charts] prints the requests to the registry, or to the chart repository, since the mark.
 	"pulls": command((*scenario).printPulls),
@@ -481,8 +483,9 @@ func passesOf(all landscape.Metrics, controller string) float64 {
 	return all.Sum("controller_runtime_reconcile_total", fmt.Sprintf("controller=%q", controller))
 }
 
-// calm is longer than the time for which the manager collects changes before a reconcile.
-const calm = 500 * time.Millisecond
+// calm is longer than the time between a change and the reconcile that it causes: an agent reports a change up to
+// 500 ms after it, and the manager then collects changes for 300 ms.
+const calm = time.Second
 
 // settle waits until the manager's queues are empty and no reconcile has run for the time calm.
 func (s *scenario) settle() error {

@@ -149,9 +149,8 @@ func (s *scenario) guide(c *call) error {
 		}
 		for _, o := range objects {
 			u := (*unstructured.Unstructured)(o)
-			if err := s.land.Clients[c.args[0]].Apply(s.ctx, client.ApplyConfigurationFromUnstructured(u),
-				client.FieldOwner("somebody"), client.ForceOwnership); err != nil {
-				return fmt.Errorf("%s: applying %s %s: %w", c.args[1], u.GetKind(), u.GetName(), err)
+			if err := s.applyObject(s.land.Clients[c.args[0]], u, "somebody"); err != nil {
+				return fmt.Errorf("%s: %w", c.args[1], err)
 			}
 		}
 	}

@@ -476,17 +476,25 @@ func (s *scenario) apply(c *call) error {
 		return err
 	}
 	for _, o := range objects {
-		var refused error
-		// the API server may serve a new kind only intermittently at first
-		err := s.poll(func(ctx context.Context) (bool, string) {
-			refused = s.land.Clients[c.args[0]].Apply(ctx, client.ApplyConfigurationFromUnstructured(
-				(*unstructured.Unstructured)(o)), client.FieldOwner(cmp.Or(c.flag("as"), "somebody")),
-				client.ForceOwnership)
-			return !apierrors.IsNotFound(refused), fmt.Sprint(refused)
-		})
-		if err := cmp.Or(err, refused); err != nil {
-			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
+		if err := s.applyObject(s.land.Clients[c.args[0]], (*unstructured.Unstructured)(o),
+			cmp.Or(c.flag("as"), "somebody")); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// applyObject applies an object as an owner. The API server may serve a new kind only intermittently at first, so
+// applyObject repeats the request while the kind is not found.
+func (s *scenario) applyObject(to client.Client, o *unstructured.Unstructured, owner string) error {
+	var refused error
+	err := s.poll(func(ctx context.Context) (bool, string) {
+		refused = to.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(owner),
+			client.ForceOwnership)
+		return !apierrors.IsNotFound(refused), fmt.Sprint(refused)
+	})
+	if err := cmp.Or(err, refused); err != nil {
+		return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
 	return nil
 }

@@ -206,17 +206,30 @@ func (f *flood) run(ctx context.Context, post func() string) {
 }
 
 func (s *scenario) flooded(c *call) error {
-	const usage = "flooded N"
-	if err := c.want(1, 1, usage); err != nil {
+	const usage = "flooded N [STATUS=N…]"
+	if err := c.want(1, 10, usage); err != nil {
 		return err
 	}
 	n, err := strconv.Atoi(c.args[0])
 	if err != nil || len(s.floods) == 0 {
 		return fmt.Errorf("usage: %s, after flood", usage)
 	}
+	least := map[string]int{}
+	for _, arg := range c.args[1:] {
+		code, times, _ := strings.Cut(arg, "=")
+		if least[code], err = strconv.Atoi(times); err != nil {
+			return fmt.Errorf("usage: %s", usage)
+		}
+	}
 	f := s.floods[0]
 	err = s.poll(func(context.Context) (bool, string) {
-		return f.done.Load() >= int64(n), fmt.Sprintf("%d answers", f.done.Load())
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		enough := f.done.Load() >= int64(n)
+		for code, times := range least {
+			enough = enough && f.codes[code] >= times
+		}
+		return enough, fmt.Sprintf("%d answers: %v", f.done.Load(), f.codes)
 	})
 	close(f.end)
 	f.group.Wait()
