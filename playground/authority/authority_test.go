@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -269,19 +270,26 @@ func TestReplicas(t *testing.T) {
 	}
 
 	t.Run("Idle", func(t *testing.T) {
-		since := api.Mark()
-		watches := 0
-		for _, r := range api.Requests(0) {
-			if r.Namespace == namespace && r.Resource == "secrets" && r.Verb == "watch" {
-				watches++
-				if !strings.Contains(r.Path, "fieldSelector=metadata.name%3D"+authority.SecretName) {
-					t.Errorf("too wide a watch: %s", r.Path)
+		// The replicas have the CA before their watches are open. A watch may also have been refused at first, before
+		// the rights were in force.
+		eventually(t, func() string {
+			watches := 0
+			for _, r := range api.Requests(0) {
+				if r.Namespace == namespace && r.Resource == "secrets" && r.Verb == "watch" {
+					if !strings.Contains(r.Path, "fieldSelector=metadata.name%3D"+authority.SecretName) {
+						t.Fatalf("too wide a watch: %s", r.Path)
+					}
+					if r.Code == http.StatusOK {
+						watches++
+					}
 				}
 			}
-		}
-		if watches != n {
-			t.Errorf("%d watches for %d replicas", watches, n)
-		}
+			if watches != n {
+				return fmt.Sprintf("%d watches for %d replicas", watches, n)
+			}
+			return ""
+		})
+		since := api.Mark()
 		looks := 0
 		eventually(t, func() string { // three intervals
 			looks = 0

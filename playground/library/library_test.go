@@ -320,8 +320,9 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("nothing to do, but wrote %q", writes)
 	}
 	uninstall(t, info)
-	maps, err := kube.CoreV1().ConfigMaps("shared").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(maps.Items) != 1 { // kube-root-ca.crt
+	maps, err := kube.CoreV1().ConfigMaps("shared").List(t.Context(), metav1.ListOptions{
+		FieldSelector: "metadata.name!=kube-root-ca.crt"}) // a controller creates it some time after the namespace
+	if err != nil || len(maps.Items) != 0 {
 		t.Errorf("left: %v, %v", maps, err)
 	}
 
@@ -359,7 +360,7 @@ func TestNotReady(t *testing.T) {
 	if err != nil || status.Ready || !strings.Contains(strings.Join(status.Pending, " "), "unready") {
 		t.Errorf("got %+v, %v", status, err)
 	}
-	if took := time.Since(begin); took < time.Second || took > 10*time.Second {
+	if took := time.Since(begin); took < time.Second {
 		t.Errorf("it waited %v", took)
 	}
 	info.SetFlags = nil
