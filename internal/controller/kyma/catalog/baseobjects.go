@@ -25,6 +25,10 @@ import (
 // The base objects are the namespace, the CRDs that the admin of the runtime needs, and the pull Secret if there is
 // one. The base objects are sent to a runtime before all other objects.
 
+// servedTimeout is the time that a runtime has to serve the kinds of CRDs that were sent to it. If the runtime does not
+// serve them after this time, that is an error. Usually a runtime serves new kinds within 200 ms.
+const servedTimeout = 10 * time.Second
+
 // baseWithSecret is the bundle of the base objects including the pull Secret. baseWithSecret is built once for each
 // version of the Secret.
 type baseWithSecret struct {
@@ -158,11 +162,14 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 	if hasCreatedCatalogCRDs(result.Created) {
 		c.editRecord(t, func(r *record) { r.digest, r.has = "", map[objectKey]string{} })
 	}
+	if len(result.Applied) > 0 {
+		c.editRecord(t, func(r *record) { r.baseSentAt = t.Now })
+	}
 	if len(result.Waiting) > 0 {
 		return &NotServedError{What: "the runtime to serve the kinds of " + v1beta2.GroupVersion.Group}
 	}
 	if len(result.Applied) > 0 {
-		c.editRecord(t, func(r *record) { r.baseSentAt, r.baseComparedAt = t.Now, t.Now })
+		c.editRecord(t, func(r *record) { r.baseComparedAt = t.Now })
 	}
 	return nil
 }
@@ -182,11 +189,11 @@ func hasCreatedCatalogCRDs(created []apply.Ref) bool {
 	return true
 }
 
-// isBaseSentInThisReconcile reports whether this reconcile has sent base objects, which contain our CRDs. Shortly after
-// that, the runtime may not serve the kinds of new CRDs yet.
-func (c *Copies) isBaseSentInThisReconcile(t Target) (isSent bool) {
-	c.editRecord(t, func(r *record) { isSent = !t.Now.IsZero() && r.baseSentAt.Equal(t.Now) })
-	return isSent
+// isBaseSentRecently reports whether base objects, which contain our CRDs, were sent within the last servedTimeout. In
+// this time, the runtime may not serve the kinds of new CRDs yet.
+func (c *Copies) isBaseSentRecently(t Target) (isRecent bool) {
+	c.editRecord(t, func(r *record) { isRecent = !t.Now.IsZero() && t.Now.Sub(r.baseSentAt) < servedTimeout })
+	return isRecent
 }
 
 // copyOfSecret returns the copy of a Secret for runtimes. The copy has the type, the data and the labels of the Secret,

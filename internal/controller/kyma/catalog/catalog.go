@@ -339,7 +339,7 @@ func (c *Copies) addListedDifferences(ctx context.Context, t Target, want *conte
 	found := map[objectKey]string{}
 	for _, gvk := range kinds {
 		listed, err := t.Runtime.List(ctx, gvk, v1beta2.RuntimeNamespace)
-		if loop.Reason(err) == apply.KindUnknown && c.isBaseSentInThisReconcile(t) {
+		if loop.Reason(err) == apply.KindUnknown && c.isBaseSentRecently(t) {
 			return &NotServedError{What: "the runtime to serve the kind " + gvk.Kind}
 		}
 		if err != nil {
@@ -418,7 +418,7 @@ func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[o
 		log.FromContext(ctx).Info("undid a change of the catalog", "object", ref.String())
 	}
 	if err == nil && len(result.Failed) > 0 {
-		if e := result.Failed[0]; e.Reason() == apply.KindUnknown && c.isBaseSentInThisReconcile(t) {
+		if e := result.Failed[0]; e.Reason() == apply.KindUnknown && c.isBaseSentRecently(t) {
 			return &NotServedError{What: "the runtime to serve the kind " + e.Ref.Kind}
 		}
 		err = result.Failed[0]

@@ -1,7 +1,10 @@
 package catalog
 
 import (
+	"errors"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
@@ -16,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -246,6 +250,38 @@ func TestSpecPatch(t *testing.T) {
 			patch, err := specPatch(object(c.is), object(c.want))
 			if err != nil || string(patch) != c.patch {
 				t.Errorf("%s: got %s, %v; want %s", c.reason, patch, err, c.patch)
+			}
+		})
+	}
+}
+
+// TestNotServedYet checks what a reconcile reports if the runtime does not serve the kinds of the catalog. If the CRDs
+// were sent recently, also by an earlier reconcile, the reconcile waits. Otherwise it reports an error.
+func TestNotServedYet(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	now := time.Now()
+	for name, tc := range map[string]struct {
+		sentAt time.Time
+		waits  bool
+	}{
+		"ThisReconcile":    {now, true},
+		"EarlierReconcile": {now.Add(-servedTimeout / 2), true},
+		"LongAgo":          {now.Add(-servedTimeout), false},
+		"Never":            {time.Time{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := New(Options{})
+			target := Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, Now: now,
+				Runtime: &runtimes.Runtime{Cluster: cluster}}
+			c.editRecord(target, func(r *record) { r.baseSentAt = tc.sentAt })
+			err = c.addListedDifferences(t.Context(), target, &contents{}, nil, nil)
+			if _, waits := errors.AsType[*NotServedError](err); err == nil || waits != tc.waits {
+				t.Errorf("got %v, want that it waits: %t", err, tc.waits)
 			}
 		})
 	}
