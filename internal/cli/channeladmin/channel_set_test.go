@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
@@ -123,5 +124,36 @@ func TestEffects(t *testing.T) {
 	fixture.Golden(t, "channel_set.txt", fixture.Text(t, r, config.FormatTable))
 	if version := s.AssignmentsOf("sample")[1].Version; version != "1.0.0" {
 		t.Errorf("asking has changed the catalog: %s", version)
+	}
+}
+
+// TestVersionProgress checks the text about the progress of a change. A runtime that is no longer in the fleet is not
+// waited for.
+func TestVersionProgress(t *testing.T) {
+	member := func(modules ...fleetlist.MemberModule) *fleetlist.Member {
+		m := &fleetlist.Member{}
+		m.Status.Modules = modules
+		return m
+	}
+	fleet := map[string]*fleetlist.Member{
+		"done":   member(fleetlist.MemberModule{Name: "sample", Version: "2.0.0", State: v1beta2.StateReady}),
+		"former": member(fleetlist.MemberModule{Name: "sample", Version: "1.0.0", State: v1beta2.StateReady}),
+		"failed": member(fleetlist.MemberModule{Name: "sample", Version: "2.0.0", State: v1beta2.StateError}),
+		"new":    member(fleetlist.MemberModule{Name: "other", Version: "2.0.0", State: v1beta2.StateReady}),
+	}
+	o := setOptions{module: "sample", version: "2.0.0"}
+	for _, c := range []struct {
+		runtimes map[string]bool
+		text     string
+		missing  int
+	}{
+		{map[string]bool{"former": true}, "0 of 1 runtime Ready with version 2.0.0, 1 Ready", 1},
+		{map[string]bool{"done": true}, "1 of 1 runtime Ready with version 2.0.0", 0},
+		{map[string]bool{"done": true, "former": true, "failed": true, "new": true, "gone": true},
+			"2 of 5 runtimes Ready with version 2.0.0, 1 Error, 1 New, 1 Ready", 3},
+	} {
+		if text, missing := versionProgress(fleet, c.runtimes, o); text != c.text || missing != c.missing {
+			t.Errorf("got %q and %d missing, want %q and %d", text, missing, c.text, c.missing)
+		}
 	}
 }

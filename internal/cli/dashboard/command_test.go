@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"os"
+	"path"
 	"regexp"
 	"strings"
 	"sync"
@@ -162,10 +163,13 @@ func TestCommand(t *testing.T) {
 	release.Namespace, template.Namespace = v1beta2.ControlPlaneNamespace, v1beta2.ControlPlaneNamespace
 	server := fixture.NewServer(t, facts.Kyma, &manifest, release, template)
 	var mu sync.Mutex
-	requests := map[string]int{}
+	requests, watches := map[string]int{}, map[string]bool{}
 	server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		mu.Lock()
 		defer mu.Unlock()
+		if r.URL.Query().Get("watch") != "" {
+			watches[path.Base(r.URL.Path)] = true
+		}
 		if !strings.Contains(r.URL.Path, "/leases") && !strings.Contains(r.URL.Path, "/deployments") {
 			requests[r.URL.Path]++
 		}
@@ -181,10 +185,17 @@ func TestCommand(t *testing.T) {
 	}
 	base, get := start(t, server)
 	until(t, "the fleet", func() bool { return strings.Contains(get(base), "/runtimes/runtime-a") })
-	until(t, "all collections", func() bool {
+	const runtimePath = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a"
+	until(t, "the watches of all collections, and the read for the signatures", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(requests) >= 6
+		for _, resource := range []string{"kymas", "modulereleasemetas", "moduletemplates", "modulerollouts",
+			"rolloutpolicies"} {
+			if !watches[resource] {
+				return false
+			}
+		}
+		return requests[runtimePath] > 0
 	})
 
 	before := total()
@@ -198,14 +209,21 @@ func TestCommand(t *testing.T) {
 	}
 	// The page of a runtime reads the objects of the runtime once, and again when these objects have changed.
 	paths := []string{"runtimes/runtime-a", "runtimes/runtime-a/sample", "catalog/sample", "calendar", "changes"}
-	for _, path := range paths {
-		get(base + path)
-	}
-	before = total()
-	for range 20 {
+	view := func() {
 		for _, path := range paths {
 			get(base + path)
 		}
+	}
+	view()
+	until(t, "the watch of the Manifests of the runtime", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return watches["manifests"]
+	})
+	view() // the first views may have been before the watch, and are not reused then
+	before = total()
+	for range 20 {
+		view()
 	}
 	if after := total(); after > before+2 {
 		t.Errorf("100 further views of these pages made %d requests", after-before)
@@ -217,8 +235,7 @@ func TestCommand(t *testing.T) {
 		}
 	}
 
-	server.Change(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
-		`{"status":{"state":"Ready","conditions":[]}}`)
+	server.Change(t, runtimePath, `{"status":{"state":"Ready","conditions":[]}}`)
 	until(t, "the change", func() bool { return strings.Contains(get(base), "state-Ready\">Ready</span> 1") })
 }
 

@@ -49,6 +49,17 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
+// viewAndAwaitWatch marks a runtime as viewed, and waits until the Manifests of the runtime are watched.
+func viewAndAwaitWatch(t *testing.T, x *Index, name string) {
+	t.Helper()
+	v := x.markViewed(name)
+	until(t, "the watch of the Manifests of "+name, func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return v.isWatched
+	})
+}
+
 // withManifest returns a control plane with a runtime that has one module.
 func withManifest(t *testing.T) *fixture.Server {
 	t.Helper()
@@ -65,7 +76,10 @@ func withManifest(t *testing.T) *fixture.Server {
 func TestDetail(t *testing.T) {
 	server := withManifest(t)
 	x := New()
+	now := time.Now()
+	x.now = func() time.Time { return now } // no data becomes too old
 	run(t, x, server)
+	viewAndAwaitWatch(t, x, "runtime-a")
 	reads := 0
 	detail := func() {
 		t.Helper()
@@ -114,9 +128,12 @@ func TestDetailUnwatched(t *testing.T) {
 		return isManifests
 	}
 	x := New()
+	begin := time.Now()
 	var later atomic.Int64
-	x.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	x.now = func() time.Time { return begin.Add(time.Duration(later.Load())) }
 	run(t, x, server)
+	x.markViewed("runtime-a")
+	until(t, "the refused watch", func() bool { return watches.Load() > 0 })
 	reads := 0
 	var problem error
 	detail := func() {
@@ -161,11 +178,16 @@ func TestDetailLimit(t *testing.T) {
 		return true
 	}
 	x := New()
+	begin := time.Now()
+	var ticks atomic.Int64
+	x.now = func() time.Time { return begin.Add(time.Duration(ticks.Add(1))) } // views differ, and no data becomes old
 	run(t, x, server)
 	reads := 0
 	view := func(i int) {
 		t.Helper()
-		if _, err := x.Detail(t.Context(), fmt.Sprint("runtime-", i), func(context.Context) (any, error) {
+		name := fmt.Sprint("runtime-", i)
+		viewAndAwaitWatch(t, x, name)
+		if _, err := x.Detail(t.Context(), name, func(context.Context) (any, error) {
 			reads++
 			return "", nil
 		}); err != nil {
