@@ -257,7 +257,7 @@ func TestStateRulesInvalid(t *testing.T) {
 					!strings.Contains(err.Error(), tc.message) {
 					t.Errorf("%s: got %v, want %q", tc.reason, err, tc.message)
 				}
-				if took := time.Since(start); took > 5*time.Second {
+				if took := time.Since(start); took > time.Minute {
 					t.Errorf("took %s", took)
 				}
 			}

@@ -219,9 +219,9 @@ func BenchmarkChartAgain(b *testing.B) {
 	}
 }
 
-// TestChartAgain checks that a second rendering of 100 objects takes less than a millisecond. TestChartAgain also
-// checks that a second rendering makes fewer allocations than it returns objects, so there are no allocations for each
-// object.
+// TestChartAgain checks that a second rendering makes fewer allocations than it returns objects, so there are no
+// allocations for each object. The time of a second rendering is only logged, because it depends on the load of the
+// machine.
 func TestChartAgain(t *testing.T) {
 	render := renderAgain(t, chart100(t))
 	if n := len(render().Objects); n != 100 {
@@ -232,9 +232,8 @@ func TestChartAgain(t *testing.T) {
 	for range 100 {
 		render()
 	}
-	took := time.Since(begin) / 100
-	t.Logf("%v and %v allocations for 100 objects", took, allocated)
-	if allocated >= 100 || took > time.Millisecond {
-		t.Errorf("it takes %v and %v allocations", took, allocated)
+	t.Logf("%v and %v allocations for 100 objects", time.Since(begin)/100, allocated)
+	if allocated >= 100 {
+		t.Errorf("it takes %v allocations", allocated)
 	}
 }

@@ -834,7 +834,7 @@ func TestRenderTimeout(t *testing.T) {
 			if reasonOf(err) != RenderTimeout || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)
 			}
-			if took := time.Since(begin); took > 5*time.Second {
+			if took := time.Since(begin); took > time.Minute {
 				t.Errorf("it took %v", took)
 			}
 		})

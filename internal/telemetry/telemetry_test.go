@@ -78,6 +78,8 @@ func exemplar(t *testing.T, h prometheus.Histogram) string {
 }
 
 func TestTrace(t *testing.T) {
+	defer func(before time.Duration) { flushTimeout = before }(flushTimeout)
+	flushTimeout = time.Minute
 	s, endpoint := startSink(t)
 	ctx, stop, err := Trace(t.Context(), endpoint, 1, "1.2.3")
 	if err != nil {
@@ -91,7 +93,17 @@ func TestTrace(t *testing.T) {
 	endStep("error", errors.New("applying ConfigMap a/b: no"))
 	endReconcile("error", nil)
 	stop()
-	step, pass := <-s.got, <-s.got
+	next := func() *spans.Span {
+		t.Helper()
+		select {
+		case span := <-s.got:
+			return span
+		case <-time.After(time.Minute):
+			t.Fatal("a span did not arrive in a minute")
+			return nil
+		}
+	}
+	step, pass := next(), next()
 	attributes := map[string]string{}
 	for _, a := range pass.Attributes {
 		attributes[a.Key] = a.Value.GetStringValue()

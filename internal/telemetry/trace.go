@@ -50,8 +50,8 @@ type About struct {
 	ReconcileID string
 }
 
-// flushTimeout is the maximum time in which the last spans are sent before the program exits.
-const flushTimeout = 3 * time.Second
+// flushTimeout is the maximum time in which the last spans are sent before the program exits. Tests change it.
+var flushTimeout = 3 * time.Second
 
 type tracerKey struct{}
 
