@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,10 +254,10 @@ func TestQueueHeartbeatEndsPause(t *testing.T) {
 func TestQueuePoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
-		poisoned := 0
+		var poisoned atomic.Int64
 		s.set(func(_ string, e protocol.Event) Result {
 			if e.Watched.Name == "poison" {
-				poisoned++ // one at a time
+				poisoned.Add(1)
 				return Result{}
 			}
 			return Result{Delivered: true}
@@ -269,8 +270,8 @@ func TestQueuePoison(t *testing.T) {
 		if got := s.all(); len(got) < 595 {
 			t.Errorf("%d of 600 others were delivered", len(got))
 		}
-		if poisoned < 5 || poisoned > 20 {
-			t.Errorf("%d attempts in a minute", poisoned)
+		if n := poisoned.Load(); n < 5 || n > 20 {
+			t.Errorf("%d attempts in a minute", n)
 		}
 	})
 }
