@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -208,7 +209,7 @@ func requests(t *testing.T, b *tab, p *plane) {
 	visitor := visitor(t, b)
 	paths := []string{"/", "/?state=Error", "/fleet/cells", "/versions", "/rollouts", "/changes", "/calendar",
 		"/catalog", "/catalog/mod", "/runtimes/runtime-good", "/runtimes/runtime-good/mod", "/runtimes/runtime-away"}
-	see := func() {
+	see := func(paths []string) {
 		for _, path := range paths {
 			if code, body := get(t, visitor, b.base+path); code != http.StatusOK {
 				t.Errorf("%s: %d\n%s", path, code, body)
@@ -221,15 +222,21 @@ func requests(t *testing.T, b *tab, p *plane) {
 	})
 	b.to("/runtimes/runtime-good/mod")
 	b.until("Deployment")
-	see()
+	see(paths)
+	// Data that is a minute old is read again. Data of a runtime whose watch is not open yet is read more often.
+	// Each of them may fall into one measurement, so the measurement is repeated until nothing was sent.
+	waitFor(t, "five views that send nothing", func() bool {
+		mark := p.Mark()
+		for range 5 {
+			see(paths)
+		}
+		sent := p.sent(mark)
+		for _, r := range sent {
+			t.Logf("a further view has sent %s %s", r.Verb, r.Path)
+		}
+		return len(sent) == 0
+	})
 	mark := p.Mark()
-	for range 5 {
-		see()
-	}
-	for _, r := range p.sent(mark) {
-		t.Errorf("a further view has sent %s %s", r.Verb, r.Path)
-	}
-	mark = p.Mark()
 	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: "runtime-good-mod",
 		Namespace: v1beta2.ControlPlaneNamespace}}
 	if err := p.setStatus(t, m, map[string]any{"state": "Processing", "conditions": []metav1.Condition{{
@@ -240,7 +247,9 @@ func requests(t *testing.T, b *tab, p *plane) {
 	}
 	b.until("0 of 1 replicas are available") // the page is not loaded again by the test
 	b.until("not ready")
-	see()
+	see(slices.DeleteFunc(paths, func(path string) bool { // whose data may be a minute old by now
+		return strings.HasPrefix(path, "/runtimes/") && !strings.HasPrefix(path, "/runtimes/runtime-good")
+	}))
 	const most = 4 // the Kyma, the Manifests, the access Secrets, the events
 	if sent := p.sent(mark); len(sent) > most {
 		t.Errorf("a change has caused %d requests, want at most %d: %v", len(sent), most, sent)

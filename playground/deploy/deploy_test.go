@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -369,7 +370,8 @@ func testEmergencies(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// asUser returns a client of a user with some rights in the namespace of the manager.
+// asUser returns a client of a user with some rights in the namespace of the manager. asUser waits until the rights are
+// in force.
 func asUser(t *testing.T, l *landscape.Landscape, user string, rules ...rbacv1.PolicyRule) client.Client {
 	t.Helper()
 	kcp := l.Clients[landscape.ControlPlane]
@@ -381,6 +383,17 @@ func asUser(t *testing.T, l *landscape.Landscape, user string, rules ...rbacv1.P
 	} {
 		if err := kcp.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for _, rule := range rules {
+		for _, verb := range rule.Verbs {
+			await(t, user+" to have the verb "+verb, func(ctx context.Context) (bool, string) {
+				review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: l.Namespace(), Verb: verb,
+						Group: rule.APIGroups[0], Resource: rule.Resources[0]}}}
+				err := kcp.Create(ctx, review)
+				return err == nil && review.Status.Allowed, fmt.Sprint(review.Status.Reason, err)
+			})
 		}
 	}
 	config := l.Clusters[landscape.ControlPlane].Config()

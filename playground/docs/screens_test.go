@@ -37,11 +37,16 @@ func testScreens(t *testing.T) {
 		}
 		return string(out)
 	}
-	const state = `kubectl -n kcp-system wait kyma runtime-a --for=jsonpath='{.status.state}'=`
+	// state waits for a state of the Kyma. The manager copies the status from the control plane to the runtime.
+	state := func(is string) string {
+		wait := ` wait kyma --timeout=60s --for=jsonpath='{.status.state}'=` + is
+		return `kubectl -n kcp-system` + wait + ` runtime-a && ` +
+			`kubectl --kubeconfig .landscape/runtime-a.kubeconfig -n kyma-system` + wait + ` default`
+	}
 	breaks := `kubectl --kubeconfig .landscape/runtime-a.kubeconfig -n kyma-system patch sample sample --type merge -p `
 	// An agent connects some time after the modules are Ready.
 	shell(`timeout 60 bash -c 'until klm status | grep -q "2 connected"; do :; done'`)
-	shell(breaks + `'{"spec":{"fail":"the disk is full"}}' && ` + state + `Error --timeout=60s`)
+	shell(breaks + `'{"spec":{"fail":"the disk is full"}}' && ` + state("Error"))
 	checkHealth(t, health{"Degraded", "the disk is full", kstatus.FailedStatus}, kstatus.InProgressStatus)
 	for file, command := range screens {
 		got := "$ " + command + "\n" + shell(command+" || test $? = 3")
@@ -59,7 +64,7 @@ func testScreens(t *testing.T) {
 				"playground. It says\n%s\nand is drawn as\n%s", command, file, said, drawn)
 		}
 	}
-	shell(breaks + `'{"spec":{"fail":null}}' && ` + state + `Ready --timeout=60s`)
+	shell(breaks + `'{"spec":{"fail":null}}' && ` + state("Ready"))
 	checkHealth(t, health{"Healthy", "", kstatus.CurrentStatus}, kstatus.CurrentStatus)
 }
 

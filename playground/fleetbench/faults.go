@@ -136,7 +136,7 @@ func (r *rig) measureDeadProbesThenHeal(ctx context.Context, s *Scenario, o *rol
 			dead = append(dead, i)
 		}
 	}
-	if err := r.settle(ctx, s); err != nil {
+	if err := r.settleWithProbes(ctx, s, len(dead)); err != nil {
 		return err
 	}
 	r.stage.setText(func() string { return fmt.Sprintf("%d dead clusters, watched for %v", len(dead), r.watched) })

@@ -96,8 +96,10 @@ func theLandscape(t testing.TB) *landscape.Landscape {
 	land.once.Do(func() {
 		land.up, land.err = landscape.Up(life, landscape.Options{
 			Dir: filepath.Join(bin, "landscape"), Bin: bin, Runtimes: runtimes,
-			ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0", "--leader-election-lease-duration=6s",
-				"--leader-election-renew-deadline=4s", "--leader-election-retry-period=1s"},
+			// A manager that cannot renew its Lease until the renew deadline ends, even if the machine is only
+			// busy. manager.txtar kills the manager and waits until its Lease has expired, so the Lease is short.
+			ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0", "--leader-election-lease-duration=20s",
+				"--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"},
 		})
 		if land.err != nil {
 			land.up = nil // Up has stopped the landscape

@@ -597,6 +597,9 @@ func TestPreflightAgain(t *testing.T) {
 	if r.Status.Phase != v1beta2.RolloutHeld || r.Status.Admitted != "" {
 		t.Errorf("the changed version is not signed: %+v", r.Status)
 	}
+	for len(results) > 0 { // the check of a manager that was stopped must not take the next result
+		time.Sleep(time.Millisecond)
+	}
 
 	edit(func(s *v1beta2.ModuleTemplateSpec) { s.StateExpression = "" })
 	results <- nil
