@@ -47,6 +47,7 @@ type Kyma struct {
 
 	// status is the observed state. Only Lifecycle Manager writes the status.
 	// +optional
+	// +structType=atomic
 	Status KymaStatus `json:"status,omitzero"`
 }
 

@@ -52,6 +52,7 @@ type Manifest struct {
 	// status is the installed version and its state. The Manifest controller, which installs modules, writes the
 	// status.
 	// +optional
+	// +structType=atomic
 	Status ManifestStatus `json:"status,omitzero"`
 }
 
@@ -113,6 +114,7 @@ type ManifestSpec struct {
 	// +nullable
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:EmbeddedResource
+	// +structType=atomic
 	Resource *unstructured.Unstructured `json:"resource,omitempty"`
 
 	// customStateCheck maps values in resource to states, as in the ModuleTemplate. If customStateCheck is empty,
@@ -137,6 +139,7 @@ type ManifestSpec struct {
 
 	// manager names the workload that runs the operator of the module. If manager is empty, the workload is not known.
 	// +optional
+	// +structType=atomic
 	Manager *Manager `json:"manager,omitempty"`
 }
 
@@ -152,6 +155,7 @@ type InstallInfo struct {
 	// with the fields url, chartName and optionally version and credSecretSelector, and the type kustomize with path or
 	// url.
 	// +kubebuilder:pruning:PreserveUnknownFields
+	// +structType=atomic
 	Source runtime.RawExtension `json:"source"`
 }
 
