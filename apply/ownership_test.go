@@ -183,9 +183,9 @@ func TestAdoptedUntilSaved(t *testing.T) {
 	}
 }
 
-// TestHandedBack checks two installations that contain the same object and are deleted at the same time. The other
-// installation hands the object over to the installation of the test. The installation of the test must then delete the
-// object.
+// TestHandedBack checks two installations that contain the same object and are deleted at the same time. As long as the
+// object belongs to the other installation, DeleteOwned must not delete the object. After the other installation has
+// handed the object over to the installation of the test, DeleteOwned must delete the object.
 func TestHandedBack(t *testing.T) {
 	s := newServer(t)
 	cluster := s.cluster(ClusterOptions{})

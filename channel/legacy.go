@@ -89,9 +89,9 @@ func (s *search) findLegacyVersion() *Blocker {
 	return nil
 }
 
-// versionAndComponent returns the version and the OCM component of a legacy template. The version is the version in
-// spec if set, else the version in the component descriptor. If neither of the two fields has a value, the result is
-// "".
+// versionAndComponent returns the version and the OCM component of a legacy template. The version is the field
+// spec.version or, if spec.version is empty, the version in the component descriptor. If spec.version is empty and the
+// component descriptor contains no version, the returned version is "".
 func versionAndComponent(t *v1beta2.ModuleTemplate) (version, component string) {
 	var descriptor struct {
 		Component struct{ Name, Version string } // schema v2

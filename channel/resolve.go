@@ -550,8 +550,9 @@ func (s *search) restoredOlderBlocker() *Blocker {
 		s.Installed, s.Module, s.Version, forward, s.Version, s.allowDowngradeCommand())
 }
 
-// allowDowngradeCommand returns a text with the cluster and the command that allows the downgrade there. The admin of a
-// runtime can allow downgrades of the modules that the runtime requests.
+// allowDowngradeCommand returns a text with the kubectl command that allows the downgrade, and with the cluster in
+// which a user has to run the command: the runtime or the control plane. The admin of a runtime can allow downgrades of
+// the modules that the runtime requests.
 func (s *search) allowDowngradeCommand() string {
 	if !s.request.Mandatory {
 		return "in the runtime: " + annotateCommand("kyma", v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,

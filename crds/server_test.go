@@ -148,8 +148,8 @@ func (s *server) table(t *testing.T, obj *unstructured.Unstructured) map[string]
 	return cells
 }
 
-// decode reads an object from YAML. If the object has no API version or no name, decode adds them. The kind is given as
-// in the result of newServers.
+// decode reads an object from YAML. decode sets the API version and the kind, and adds metadata if the object has none.
+// The parameter kind is the kind of the object for API version v1beta2, and kind/version for another API version.
 func decode(t *testing.T, kind, text string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(strings.ReplaceAll(text, "\t", "  ")))

@@ -80,8 +80,9 @@ const (
 // version is an exact version or a range such as "1.x" or ">=1.2 <2". "" means any version except pre-releases;
 // ">0.0.0-0" includes pre-releases.
 //
-// For oci://, Find sends one small request for an exact version or a digest sha256:<hex>, and lists the tags for a
-// range. For other URLs, Find requests the index unless the index is cached.
+// If the URL of the repository begins with oci://, Find sends one small request for an exact version or a digest
+// sha256:<hex>, and lists the tags for a range. If the URL begins with https:// or http://, Find requests the index of
+// the repository unless the index is cached.
 //
 // Errors are of type *Error, or are errors of ctx.
 func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersion, error) {

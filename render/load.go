@@ -393,9 +393,11 @@ func (e entry) Name() string { return e.name }
 func (e entry) IsDir() bool { return e.isDir }
 
 // RenderObjects renders the artefact to objects. An artefact with manifests is returned as it is. A chart is rendered
-// with the settings. A Kustomize directory is built by Kustomize, which uses no settings. The result leftOut lists the
-// content of the artefact that is not in the objects, one sentence for each item. Rendering ends with an error when ctx
-// ends. If ctx has a Runner, the Runner renders charts and Kustomize directories; see WithRunner.
+// with the parameter settings. A Kustomize directory is built by Kustomize. For a Kustomize directory and for
+// manifests, RenderObjects uses the parameter settings only to add the Namespace of the installation, if
+// settings.CreateNamespace is true. The result leftOut lists the content of the artefact that is not in the objects,
+// one sentence for each item. Rendering ends with an error when ctx ends. If ctx has a Runner, the Runner renders
+// charts and Kustomize directories; see WithRunner.
 //
 // Errors are of type *Error and can have any of the reason codes. Values for an artefact that is not a chart are
 // refused, because they would have no effect. If ctx has a Runner, RenderObjects also returns an error when the Runner

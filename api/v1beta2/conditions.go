@@ -133,7 +133,8 @@ const (
 
 // Texts of status.lastOperation.operation of a Kyma.
 const (
-	// OperationStarted is set with the first StateProcessing.
+	// OperationStarted is the text that Kyma's lifecycle-manager sets when a Kyma becomes Processing for the first
+	// time. Lifecycle Manager does not set OperationStarted.
 	OperationStarted = "started processing"
 	// OperationWaitingForModules is set with the states Processing, Warning and Error if modules cause them.
 	OperationWaitingForModules = "waiting for all modules to become ready"
@@ -145,19 +146,23 @@ const (
 
 // Texts of status.lastOperation.operation of a Manifest.
 const (
-	// OperationManifestNew is set with the first StateProcessing.
+	// OperationManifestNew is the text that Kyma's lifecycle-manager sets when a Manifest becomes Processing for the
+	// first time. Lifecycle Manager does not set OperationManifestNew.
 	OperationManifestNew = "object has an empty state"
-	// OperationManifestSyncing is set with StateProcessing while objects are applied.
+	// OperationManifestSyncing is the text that Kyma's lifecycle-manager sets with StateProcessing while it applies
+	// objects. Lifecycle Manager does not set OperationManifestSyncing.
 	OperationManifestSyncing = "resource syncTarget state diff detected"
 	// OperationManifestWaiting is set with StateProcessing while the workload is not ready.
 	OperationManifestWaiting = "waiting for resources to become ready"
 	// OperationManifestReady is set with StateReady.
 	OperationManifestReady = "resources are ready"
-	// OperationManifestDeletingCRs is set with StateDeleting while custom resources of the user block the deletion.
+	// OperationManifestDeletingCRs is the text that Kyma's lifecycle-manager sets with StateDeleting while custom
+	// resources of the user block the deletion. Lifecycle Manager does not set OperationManifestDeletingCRs.
 	OperationManifestDeletingCRs = "waiting for module crs deletion"
 	// OperationManifestLayerFailed is part of the message of StateError if the layer of the raw manifest could not be
 	// pulled.
 	OperationManifestLayerFailed = "failed to extract raw manifest from layer digest"
-	// OperationManifestManagerError is set with StateError if the workload of the module failed.
+	// OperationManifestManagerError is the text that Kyma's lifecycle-manager sets with StateError if the workload of
+	// the module failed. Lifecycle Manager does not set OperationManifestManagerError.
 	OperationManifestManagerError = "manager is in error state"
 )

@@ -117,7 +117,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// gather returns the labels of each series of a registry that has one metric.
+// gather returns the labels of each series in a registry. The registry must contain exactly one metric.
 func gather(t *testing.T, r *prometheus.Registry) (series []string) {
 	t.Helper()
 	families, err := r.Gather()

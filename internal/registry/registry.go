@@ -153,9 +153,9 @@ type Layer struct {
 	// Repo is the registry and the path of the repository: host[:port][/path]. If Repo is empty, it is the value of
 	// [Registry.Base]. If Repo begins with http://, requests are sent without TLS.
 	Repo string
-	// Component is the name of the component to which the layer belongs. The repository of the layer is
-	// <Repo>/component-descriptors/<Component>. If this repository does not exist, the layer is in the repository
-	// <Repo>/<Component>.
+	// Component is the name of the component to which the layer belongs. Fetch first requests the layer from the
+	// repository <Repo>/component-descriptors/<Component>. If the layer is not there, Fetch requests the layer from the
+	// repository <Repo>/<Component>.
 	Component string
 	// Version is the version of the component. Layer.Version is needed only if the trust policy requires a signature
 	// and Layer.Ref is a digest. A layer that is referenced by a digest has no signature of its own, so the package

@@ -250,8 +250,8 @@ func (m *model) current() *v1beta2.ModuleRollout {
 	return m.api.rollouts[s.Rollout]
 }
 
-// active returns the rollout under way of the channel, as the simulated API server has it. If there is no rollout under
-// way, active skips the action.
+// active returns the rollout under way of the channel, as the simulated API server has it. If no rollout is under way,
+// active skips the present action of the random test.
 func (m *model) active(t *rapid.T) *v1beta2.ModuleRollout {
 	r := m.current()
 	if r == nil {

@@ -220,10 +220,10 @@ func TestHandOver(t *testing.T) {
 // seeds is the number of random sequences of faults that TestChaos tries.
 var seeds = flag.Uint64("seeds", 100, "number of random sequences of faults that TestChaos tries")
 
-// stable is the time after the last fault within which all shards have holders again: two Durations. A slow network may
-// deliver the last write of a dead replica 4 s after the fault. The Lease of the dead replica expires 12 s after this
-// write, and is deleted within another 2 s. The rest of the time is for moving shards to replicas that have joined in
-// the meantime.
+// stable is the time after the last fault within which all shards have holders again. stable is twice the default of
+// Options.Duration. A slow network may deliver the last write of a dead replica 4 s after the fault. The Lease of the
+// dead replica expires 12 s after this write, and is deleted within another 2 s. The rest of the time is for moving
+// shards to replicas that have joined in the meantime.
 const stable = 24 * time.Second
 
 // TestChaos checks that no shard ever has two holders while the network fails and replicas are killed. TestChaos also

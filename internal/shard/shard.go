@@ -100,9 +100,9 @@ func maxShards(n int) int { return (Count*5 + 4*n - 1) / (4 * n) }
 //
 // Hashing gives each replica a weight for each shard. Assign gives a shard to the replica with the largest weight. When
 // a replica starts or ends, only the shards of this replica therefore move. If only the weights decided, some replicas
-// would get twice as many shards as others. Therefore no replica gets more than maxShards. A shard beyond that limit
-// goes to the replica with the next largest weight. Because of this limit, a few more shards move than by weights
-// alone.
+// would get twice as many shards as others. Therefore no replica gets more than maxShards. If the replica with the
+// largest weight already has the maximum number of shards, the shard goes to the replica with the next largest weight.
+// Because of the limit maxShards, a few more shards move than if only the weights decided.
 func Assign(replicas []string) (holders [Count]string) {
 	replicas = slices.Compact(slices.Sorted(slices.Values(replicas)))
 	if len(replicas) == 0 {

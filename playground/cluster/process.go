@@ -640,8 +640,8 @@ func (f *files) writeFields(root *os.Root, dir string, items []corev1.DownwardAP
 	return nil
 }
 
-// writeToken writes a token of the ServiceAccount of the pod. The writeToken is bound to the pod. The writeToken is
-// renewed after 80 % of its validity.
+// writeToken writes a token of the ServiceAccount of the pod. The token is bound to the pod, and is renewed after 80 %
+// of its validity.
 func (f *files) writeToken(ctx context.Context, root *os.Root, path string, audiences []string, seconds int64) error {
 	now := time.Now()
 	have := f.tokens[path]

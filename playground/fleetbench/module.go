@@ -62,8 +62,8 @@ func (m *module) simulatedOperator() fleet.Operator {
 	}
 }
 
-// customResourceYAML returns the custom resource that activates the module. The custom customResourceYAML is not one of
-// the module's objects.
+// customResourceYAML returns the custom resource that activates the module. The custom resource is not one of the
+// module's objects.
 func (m *module) customResourceYAML() []byte {
 	return fmt.Appendf(nil, "apiVersion: %s/v1\nkind: Thing\nmetadata: {name: default, namespace: %s}\nspec: "+
 		"{size: 1}\n", m.apiGroup(), v1beta2.RuntimeNamespace)

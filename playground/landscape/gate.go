@@ -173,7 +173,7 @@ func (g *Gate) Open(dropHeld bool) {
 	g.now = &period{end: make(chan struct{})}
 }
 
-// takeFault returns the fault for a request and the current period. The takeFault is "" if no takeFault is injected.
+// takeFault returns the fault for a request and the current period. The fault is "" if no fault is injected.
 func (g *Gate) takeFault(r *http.Request) (Fault, *period) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

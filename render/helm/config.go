@@ -79,9 +79,9 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 //	  overrides: replica.count=2,auth.enabled=false     # --set syntax, a map of values, or a text with a YAML document
 //	  clientConfig: CreateNamespace=true,Timeout=10s    # --set syntax or a map
 //
-// The keys overrides and clientConfig are optional. A config layer may contain other keys, which are ignored. An empty
-// layer contains no configs. The layer may be compressed. If several configs have the same name, FindConfig returns the
-// first one.
+// In each element of the list "configs", the keys "overrides" and "clientConfig" are optional. A config layer may
+// contain other keys, which are ignored. An empty layer contains no configs. The layer may be compressed. If several
+// configs have the same name, FindConfig returns the first one.
 //
 // Errors have reason InvalidConfig, InvalidValues, InvalidArchive or ArchiveTooLarge.
 func ParseInstallConfigs(layer []byte) ([]Config, error) {

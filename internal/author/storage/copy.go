@@ -44,7 +44,8 @@ type CopyOptions struct {
 // with two exceptions. First, a version without a repository context gets the target registry as its repository
 // context, because Kyma's lifecycle-manager needs a repository context. Second, if Copy also copies the images of a
 // version into a registry, the copied descriptor contains the new locations of these images. A signature in the
-// descriptor does not cover the locations of images, so the signature stays valid.
+// descriptor does not cover the locations of images, so the signature is still valid for a descriptor with new
+// locations.
 //
 // A version with a cosign signature is copied unchanged. If a version with a cosign signature has no repository
 // context, Copy returns an error. An existing version with other content is replaced only if CopyOptions.Replace is

@@ -1052,7 +1052,8 @@ func (c withoutRollouts) List(ctx context.Context, list client.ObjectList, optio
 	return c.Client.List(ctx, list, options...)
 }
 
-// changedRelease reads objects with a later resourceVersion than the cache has.
+// changedRelease simulates an API server whose objects have changed since the cache received them: Get appends a digit
+// to the resourceVersion of each object.
 type changedRelease struct{ client.Reader }
 
 func (c changedRelease) Get(ctx context.Context, key client.ObjectKey, o client.Object,

@@ -25,7 +25,8 @@ const (
 	holdersInterval = 10 * time.Minute
 )
 
-// withdrawnTemplateVersions returns the withdrawnTemplateVersions versions of the module, the highest first.
+// withdrawnTemplateVersions returns the versions of the module whose ModuleTemplates are withdrawn, beginning with the
+// highest version.
 func (p *pass) withdrawnTemplateVersions() []v1beta2.WithdrawnVersion {
 	var all []v1beta2.WithdrawnVersion
 	if p.catalog.Templates == nil {

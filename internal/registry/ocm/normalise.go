@@ -294,8 +294,9 @@ func withoutNulls(v any) any {
 }
 
 // distinguishByVersion adds the version to the extraIdentity of a resource if another resource has the same name and
-// the same extraIdentity. The last one of several equal resources stays unchanged, because early OCM tools changed
-// equal resources one after another, and the last one was no longer equal to another resource.
+// the same extraIdentity. The last of several resources with the same name and extraIdentity stays unchanged, as in
+// early OCM tools. Early OCM tools added the version to these resources one after another. When only the last of these
+// resources was left, no other resource had the same name and extraIdentity any more.
 func distinguishByVersion(resources []Element) []Element {
 	resources = slices.Clone(resources)
 	same := map[string][]int{} // indexes of resources, by name and extraIdentity

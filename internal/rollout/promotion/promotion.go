@@ -54,7 +54,7 @@ type Inputs struct {
 	// Template returns the ModuleTemplate of a version, or nil.
 	Template func(version string) *v1beta2.ModuleTemplate
 	// Count counts the runtimes in a channel that have a version. Judge calls Count only if the promotion has no other
-	// blocker. nil means that the numbers in the status are used.
+	// blocker. If Count is nil, Judge uses the numbers in the last status of the promotion.
 	Count func(channel, version string) (v1beta2.PromotionEvidence, error)
 	// Owners returns the field managers that own the version of the channel To, see the function Owners. Judge calls
 	// Owners only if the promotion has no other blocker, and its mode is Apply.

@@ -290,8 +290,8 @@ func TestMissing(t *testing.T) {
 //	checkMovesTemplateAndProvenAge  it is not proven for long enough (row 7)  2
 //	Judge         a version is lowered                      4
 //
-// TestModel cannot detect one mutation: that a move to the promoted version holds the promotion makes promotions only
-// rarer. TestJudge checks this rule.
+// TestModel cannot detect the mutation that a move to the promoted version holds the promotion, because this mutation
+// only makes promotions rarer. TestJudge checks that a move to the promoted version does not hold the promotion.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := shop()

@@ -35,8 +35,8 @@ const (
 	openTimeout = 2 * time.Second
 )
 
-// viewed is a runtime whose page is viewed. The Manifests of this runtime are watched. The Kyma of the runtime needs no
-// watch of its own, because one watch follows all Kymas.
+// viewed is a runtime whose page is viewed. The index watches the Manifests of each viewed runtime. The Kyma of a
+// viewed runtime needs no watch of its own, because one watch follows all Kymas.
 type viewed struct {
 	name  string
 	ready chan struct{} // closed when the watch was opened for the first time, or has failed

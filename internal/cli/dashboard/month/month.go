@@ -63,7 +63,7 @@ func orDash(text string) string {
 	return text
 }
 
-// formatInCalendarZone formats a time as a text without line breaks, or as – if the time is zero.
+// formatInCalendarZone formats a time as a text without line breaks. If the time is zero, the text is "–".
 func (v *View) formatInCalendarZone(t time.Time) string {
 	if t.IsZero() {
 		return "–"

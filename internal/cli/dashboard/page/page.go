@@ -59,7 +59,8 @@ type Options struct {
 	Program string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// MaxStreams is the maximum number of open streams of events. The default is that of package pageserver.
+	// MaxStreams is the maximum number of open streams of events. If MaxStreams is 0, the maximum is the default of
+	// MaxStreams in pageserver.Options.
 	MaxStreams int
 }
 

@@ -104,8 +104,8 @@ type answerCache struct {
 }
 
 const (
-	// maxAnswers is the maximum number of kept answers. maxAnswerAge is the time for which an answer is kept. The time
-	// is limited because pages show how old their data is.
+	// maxAnswers is the maximum number of kept answers. maxAnswerAge is the time for which an answer is kept. A page
+	// shows the age of its data, so an answer that is kept for longer would show a wrong age.
 	maxAnswers   = 200
 	maxAnswerAge = 5 * time.Second
 )

@@ -104,12 +104,13 @@ func WithoutRestoredChanges(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 
 // WithoutReportedRemovals returns the previous status of a Kyma without the modules whose removal was reported before
 // the manager stopped, so that the removal is not reported twice. If the manager stops after it has recorded the
-// removal of a module in the control plane and before it has recorded the removal in the runtime, the module looks
-// lost, and a new Manifest is created for it. The parameter "names" contains the modules with a new Manifest. If
-// objects of the module are found in the runtime, the new Manifest has an inventory, and the module was really lost. If
-// the new Manifest gets no inventory, and the module has no entry in the saved status any more, the module was removed,
-// and its removal was already reported before the manager stopped. WithoutReportedRemovals also returns the names of
-// the modules for which it is not known yet whether they were lost or removed.
+// removal of a module in the control plane and before it has recorded the removal in the runtime, the Manifest of the
+// module looks lost, and a new Manifest is created for the module. The parameter "names" contains the modules with a
+// new Manifest. If objects of the module are found in the runtime, the new Manifest gets an inventory: the module was
+// not removed, and only its Manifest in the control plane was lost. If the new Manifest gets no inventory, and the
+// module has no entry in the saved status any more, the module was removed, and its removal was already reported before
+// the manager stopped. WithoutReportedRemovals also returns the names of the modules for which it is not known yet
+// whether they were lost or removed.
 func WithoutReportedRemovals(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest,
 	names []string) (*v1beta2.KymaStatus, []string) {
 	var unknown []string
