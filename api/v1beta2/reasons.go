@@ -426,8 +426,7 @@ const (
 
 // Reasons about readiness.
 const (
-	// ReasonWorkloadNotReady: a workload of the module is not ready yet. Wait; if the workload does not become ready,
-	// check the pods of the workload.
+	// ReasonWorkloadNotReady: a workload of the module is not ready yet. Wait; if the reason persists, check its pods.
 	ReasonWorkloadNotReady = "WorkloadNotReady"
 	// ReasonWorkloadFailed: a workload of the module cannot become ready. Check the pods of the workload.
 	ReasonWorkloadFailed = "WorkloadFailed"

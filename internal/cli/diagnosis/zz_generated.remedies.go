@@ -131,7 +131,7 @@ var remedies = map[string]string{
 	v1beta2.ReasonAdoptionRefused:              "Delete or rename one of the two objects, or allow the adoption with the annotation operator.kyma-project.io/adoption: adopt.",
 	v1beta2.ReasonCRDNotEstablished:            "Wait; if the CRD is not served within a few minutes, check the conditions of the CRD.",
 	v1beta2.ReasonKindUnknown:                  "Install the CRD of the kind, or correct the object.",
-	v1beta2.ReasonWorkloadNotReady:             "Wait; if the workload does not become ready, check the pods of the workload.",
+	v1beta2.ReasonWorkloadNotReady:             "Wait; if the reason persists, check its pods.",
 	v1beta2.ReasonWorkloadFailed:               "Check the pods of the workload.",
 	v1beta2.ReasonCustomResourceNotReady:       "Check the status of the custom resource.",
 	v1beta2.ReasonModulesNotReady:              "Check the entry of this module in status.modules of the Kyma.",
