@@ -161,7 +161,7 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 	for _, o := range set.Bundle.Objects {
 		if crd, ok := o.CRD(); ok {
 			c.rememberCRD(crd)
-			crds[schema.GroupKind{Group: crd.Group, Kind: crd.Kind}] = bundleCRD{crd, refOf(o, "")}
+			crds[schema.GroupKind{Group: crd.Group, Kind: crd.Kind}] = bundleCRD{crd, refInNamespace(o, "")}
 		}
 	}
 	fingerprint, recorded := set.ownerAndOverlayKey(), set.Ownership.recordedByIdentity()
@@ -171,7 +171,8 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 		it := item{object: o, role: roleOf(o.GVK.GroupKind())}
 		if d, ok := crds[o.GVK.GroupKind()]; ok {
 			if len(d.Versions) > 0 && !slices.Contains(d.Versions, o.GVK.Version) {
-				failed = append(failed, &Error{Operation: "applying", Ref: refOf(o, o.Namespace), reason: KindUnknown,
+				failed = append(failed, &Error{Operation: "applying", Ref: refInNamespace(o, o.Namespace),
+					reason:  KindUnknown,
 					Message: "the module's own " + d.ref.String() + " does not serve version " + o.GVK.Version})
 				continue
 			}
@@ -182,7 +183,7 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 				return nil, nil, err
 			}
 			failure := *e
-			failure.Operation, failure.Ref = "applying", refOf(o, o.Namespace)
+			failure.Operation, failure.Ref = "applying", refInNamespace(o, o.Namespace)
 			failed = append(failed, &failure)
 			continue
 		}
@@ -190,7 +191,7 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 		if it.resource.namespaced {
 			namespace = cmp.Or(o.Namespace, set.namespaceOrDefault())
 		}
-		it.ref = refOf(o, namespace)
+		it.ref = refInNamespace(o, namespace)
 		it.policy, it.problem = policyOf(o, set.Overlay)
 		it.ref.Keep = it.policy.keep
 		content := o.Digest()
@@ -200,7 +201,7 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 		it.content = maphash.Comparable(seed, [...]string{content, namespace, fingerprint})
 		it.recorded = recorded[it.ref.identity()]
 		it.setAdopted(it.recorded.Adopted && !it.policy.createOnly)
-		if err := validateIdentity(it.ref); err != nil {
+		if err := validatePathSegments(it.ref); err != nil {
 			failed = append(failed, err)
 			continue
 		}
@@ -216,7 +217,7 @@ func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, fa
 	return items, failed, nil
 }
 
-func refOf(o *render.Object, namespace string) Ref {
+func refInNamespace(o *render.Object, namespace string) Ref {
 	return Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: namespace, Name: o.Name}
 }
 

@@ -41,7 +41,7 @@ type Labelled struct {
 // ListAllByLabel returns the metadata of the objects of all kinds that match a label selector, in all namespaces, at
 // most limit objects of a kind. ListAllByLabel leaves out kinds whose objects are mostly created by the cluster itself.
 // ListAllByLabel sends two discovery requests, and one list request for each kind.
-func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int) (Labelled, error) {
+func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limitPerKind int) (Labelled, error) {
 	kinds, err := c.discoverListableDeletableKinds(ctx)
 	if err != nil {
 		return Labelled{}, err
@@ -49,7 +49,7 @@ func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int
 	pages, errs := make([]page, len(kinds)), make([]error, len(kinds))
 	err = c.forEachConcurrently(len(kinds), func(i int) error {
 		pages[i], errs[i] = c.listPage(ctx, kinds[i].gvk.GroupVersion(), kinds[i].resource, "",
-			&pageQuery{limit: limit, selector: selector})
+			&pageQuery{limit: limitPerKind, selector: selector})
 		if reasonIs(errs[i], RuntimeForbidden) {
 			return nil
 		}
@@ -61,7 +61,8 @@ func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limit int
 	var all Labelled
 	for i, kind := range kinds {
 		switch {
-		case isNotFound(errs[i]) || errs[i] != nil && isMethodNotAllowed(errs[i]): // not served any more, or no list
+		// not served any more, or no list
+		case isNotFoundOrUnserved(errs[i]) || errs[i] != nil && isMethodNotAllowed(errs[i]):
 		case reasonIs(errs[i], RuntimeForbidden):
 			all.Refused = append(all.Refused, kind.gvk.GroupKind())
 		case errs[i] != nil:

@@ -112,7 +112,7 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 			}
 		}
 		for _, version := range versions {
-			if err := c.addServed(ctx, version, served); err != nil {
+			if err := c.addServedAPIs(ctx, version, served); err != nil {
 				return nil, err
 			}
 		}
@@ -120,9 +120,9 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(served)), nil
 }
 
-// addServed adds the kinds of one group and version to the served APIs. An API service that is not available serves no
-// kinds.
-func (c *Cluster) addServed(ctx context.Context, version string, served map[string]bool) error {
+// addServedAPIs adds the kinds of one group and version to the served APIs. An API service that is not available serves
+// no kinds.
+func (c *Cluster) addServedAPIs(ctx context.Context, version string, served map[string]bool) (clusterError error) {
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil {
 		return nil //nolint:nilerr // no chart can query such a version

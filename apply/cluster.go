@@ -301,9 +301,9 @@ func kindUnknownError(gvk schema.GroupVersionKind) *Error {
 		" in " + gvk.GroupVersion().String(), reason: KindUnknown}
 }
 
-// validateIdentity rejects identities that cannot be part of a URL path. For this reason, an object in a bundle cannot
-// have a name, such as "../x", that leads a request to the URL path of another object.
-func validateIdentity(r Ref) *Error {
+// validatePathSegments rejects identities that cannot be part of a URL path. For this reason, an object in a bundle
+// cannot have a name, such as "../x", that leads a request to the URL path of another object.
+func validatePathSegments(r Ref) *Error {
 	for _, segment := range []string{r.Group, r.Version, r.Namespace, r.Name} {
 		if problems := content.IsPathSegmentName(segment); problems != nil {
 			return &Error{Operation: "addressing", Ref: r,

@@ -79,7 +79,7 @@ func (d *deleteCall) describeForeignObjects(ctx context.Context, kind listedKind
 			return err
 		})
 		switch {
-		case isNotFound(err) || err != nil && isMethodNotAllowed(err):
+		case isNotFoundOrUnserved(err) || err != nil && isMethodNotAllowed(err):
 			return "", nil // the kind is not served any more, or cannot be listed
 		case err != nil:
 			return "", err
@@ -160,7 +160,7 @@ func isMadeByCluster(ref Ref) bool {
 func (c *Cluster) namespacedKinds(ctx context.Context) (deletable []listedKind, all map[schema.GroupKind]bool,
 	err error) {
 	all = map[schema.GroupKind]bool{}
-	err = c.visitKinds(ctx, func(kind listedKind, canList bool) {
+	err = c.visitKindVersions(ctx, func(kind listedKind, canList bool) {
 		if kind.namespaced && !all[kind.gvk.GroupKind()] {
 			all[kind.gvk.GroupKind()] = true
 			if canList {
@@ -177,7 +177,7 @@ func (c *Cluster) namespacedKinds(ctx context.Context) (deletable []listedKind, 
 func (c *Cluster) discoverListableDeletableKinds(ctx context.Context) ([]listedKind, error) {
 	var kinds []listedKind
 	known := map[schema.GroupKind]bool{}
-	err := c.visitKinds(ctx, func(kind listedKind, canList bool) {
+	err := c.visitKindVersions(ctx, func(kind listedKind, canList bool) {
 		if canList && !known[kind.gvk.GroupKind()] {
 			known[kind.gvk.GroupKind()] = true
 			kinds = append(kinds, kind)
@@ -186,10 +186,10 @@ func (c *Cluster) discoverListableDeletableKinds(ctx context.Context) ([]listedK
 	return kinds, err
 }
 
-// visitKinds calls visit for each kind that the cluster serves, and for the preferred version of a kind first. canList
-// is true for kinds that can be listed and deleted, and whose objects the cluster does not create by itself. visitKinds
-// sends two discovery requests.
-func (c *Cluster) visitKinds(ctx context.Context, visit func(kind listedKind, canList bool)) error {
+// visitKindVersions calls visit for each kind that the cluster serves, and for the preferred version of a kind first.
+// canList is true for kinds that can be listed and deleted, and whose objects the cluster does not create by itself.
+// visitKindVersions sends two discovery requests.
+func (c *Cluster) visitKindVersions(ctx context.Context, visit func(kind listedKind, canList bool)) error {
 	for _, path := range []string{"/api", "/apis"} {
 		var answer struct {
 			Kind  string `json:"kind"`

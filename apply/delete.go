@@ -251,14 +251,14 @@ func (d *deleteCall) markKeptWithNamespacesAndCRDs(ctx context.Context, refs []R
 
 // addUntouched adds an object to a list of Teardown if this call of Delete sends no request for the object, for example
 // because a previous phase is not complete or the cluster cannot be used.
-func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
+func (d *deleteCall) addUntouched(t *Teardown, r Ref, waitMessage string) {
 	switch {
 	case d.kept[r.identity()]:
 		t.Kept = append(t.Kept, r)
 	case d.progress.isDeleted(r):
 		t.Deleted = append(t.Deleted, r)
 	default:
-		t.Remaining = append(t.Remaining, Remaining{Ref: r, Message: message})
+		t.Remaining = append(t.Remaining, Remaining{Ref: r, Message: waitMessage})
 	}
 }
 
@@ -295,7 +295,7 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 // reads the object. deleteOrCheck returns a Remaining if the object still exists, and a Left with the reason if the
 // object stays in the cluster. deleteOrCheck returns an error only if the error concerns the whole cluster.
 func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *Left, error) {
-	if err := validateIdentity(ref); err != nil {
+	if err := validatePathSegments(ref); err != nil {
 		d.progress.recordSent(ref, true) // an object with such a name cannot exist
 		return nil, nil, nil
 	}
@@ -386,7 +386,7 @@ func (c *Cluster) sendDelete(ctx context.Context, ref Ref, only preconditions) (
 		})
 	})
 	switch {
-	case isNotFound(err):
+	case isNotFoundOrUnserved(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -416,7 +416,7 @@ func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error
 		})
 	})
 	switch {
-	case isNotFound(err):
+	case isNotFoundOrUnserved(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -428,13 +428,13 @@ func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error
 		}
 	}
 	if slices.Contains(left.Finalizers, instanceCleanupFinalizer) {
-		left.Message += c.remainingInstances(ctx, ref)
+		left.Message += c.remainingInstancesSuffix(ctx, ref)
 	}
 	return left, nil
 }
 
-// isNotFound reports whether an error means that the object does not exist.
-func isNotFound(err error) bool {
+// isNotFoundOrUnserved reports whether an error means that the object does not exist.
+func isNotFoundOrUnserved(err error) bool {
 	return reasonIs(err, ObjectNotFound) || reasonIs(err, KindUnknown) || reasonIs(err, NamespaceNotFound)
 }
 
@@ -488,9 +488,9 @@ func deletionMessage(m *metadata) string {
 // resources are deleted.
 const instanceCleanupFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 
-// remainingInstances returns the names of a few custom resources that the deletion of a CRD waits for. If the names of
-// the custom resources cannot be read, the error is ignored, because the names are used only in messages.
-func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
+// remainingInstancesSuffix returns the names of a few custom resources that the deletion of a CRD waits for. If the
+// names of the custom resources cannot be read, the error is ignored, because the names are used only in messages.
+func (c *Cluster) remainingInstancesSuffix(ctx context.Context, crd Ref) string {
 	const few = 3
 	found, err := c.ListInstances(ctx, crd.Name, few, "")
 	if err != nil || len(found.Items) == 0 {

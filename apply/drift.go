@@ -144,7 +144,7 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	})
 	m := &answer.Metadata
 	switch {
-	case isNotFound(err):
+	case isNotFoundOrUnserved(err):
 		return &Drifted{Ref: it.ref, Missing: true}, nil
 	case err != nil:
 		return nil, err

@@ -293,7 +293,7 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 	case ObjectConflict:
 		e.Fields, e.managers = conflictingFields(&status)
 	case FieldImmutable:
-		e.Fields, e.Message = immutableFields(&status)
+		e.Fields, e.Message = rejectedFields(&status)
 	case StoredVersionDropped:
 		e.Message = droppedVersionsMessage(&status)
 	}
@@ -347,7 +347,7 @@ func (r *request) responseReason(code int, status *metav1.Status, hasRetryAfter 
 	case r.ref.groupKind() == crdKind && droppedVersionsMessage(status) != "":
 		return StoredVersionDropped
 	case isOnlyImmutableFields(status):
-		if fields, _ := immutableFields(status); len(fields) == 1 && fields[0] == "metadata.uid" {
+		if fields, _ := rejectedFields(status); len(fields) == 1 && fields[0] == "metadata.uid" {
 			return ObjectConflict
 		}
 		return FieldImmutable
@@ -425,9 +425,9 @@ func isOnlyImmutableFields(status *metav1.Status) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, func(c metav1.StatusCause) bool { return !isImmutableCause(&c) })
 }
 
-// immutableFields returns the immutable fields that a request tried to change, and a message with the reasons. The
+// rejectedFields returns the immutable fields that a request tried to change, and a message with the reasons. The
 // message contains no values, because values may be whole pod templates.
-func immutableFields(status *metav1.Status) (fields []string, message string) {
+func rejectedFields(status *metav1.Status) (fields []string, message string) {
 	var parts []string
 	for _, c := range causes(status)[:min(len(causes(status)), maxFields)] {
 		words, _, _ := strings.Cut(c.Message, "\n") // a list of differences follows the first line

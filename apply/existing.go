@@ -34,9 +34,9 @@ func (i *item) isKnownToBelongToInstallation(before record) bool {
 	return before.uid != 0 || i.recorded.Name != "" && !i.recorded.Pending && !i.recorded.Shared
 }
 
-// createOrApplyExisting creates the object with one PATCH. If the object exists, createOrApplyExisting decides what to
-// do with the object.
-func (a *applyCall) createOrApplyExisting(ctx context.Context, it *item) (writeResult, error) {
+// createOrApplyIfAllowed creates the object with one PATCH. If the object exists, createOrApplyIfAllowed decides what
+// to do with the object.
+func (a *applyCall) createOrApplyIfAllowed(ctx context.Context, it *item) (writeResult, error) {
 	adopted := it.adopted
 	it.setAdopted(false) // a created object did not exist before
 	w, found, err := a.tryCreate(ctx, it)
@@ -48,16 +48,17 @@ func (a *applyCall) createOrApplyExisting(ctx context.Context, it *item) (writeR
 	}
 	for range maxConcurrentChanges {
 		var again bool
-		if w, again, err = a.applyExisting(ctx, it); !again {
+		if w, again, err = a.applyExistingIfAllowed(ctx, it); !again {
 			return w, err
 		}
 	}
 	return w, err
 }
 
-// applyExisting reads an existing object, and applies it if the installation may change it. The result "again" is true
-// if the caller has to call applyExisting once more, because another client has changed the object at the same time.
-func (a *applyCall) applyExisting(ctx context.Context, it *item) (w writeResult, again bool, err error) {
+// applyExistingIfAllowed reads an existing object, and applies it if the installation may change it. The result "again"
+// is true if the caller has to call applyExistingIfAllowed once more, because another client has changed the object at
+// the same time.
+func (a *applyCall) applyExistingIfAllowed(ctx context.Context, it *item) (w writeResult, again bool, err error) {
 	m, err := a.readMetadata(ctx, it)
 	if err != nil {
 		return writeResult{}, false, notFoundAsConflict(err, it)
@@ -118,7 +119,7 @@ func (a *applyCall) recordExisting(it *item, met Met, m *metadata) {
 // OwnedByOtherModule. Even if fields differ, addCoOwnerAndReportDifferences adds this installation to
 // AnnotationCoOwners of the object, so that the object is handed over to this installation when its owner is removed.
 func (a *applyCall) addCoOwnerAndReportDifferences(ctx context.Context, it *item) (
-	w writeResult, retry bool, err error) {
+	w writeResult, again bool, err error) {
 	m, live, err := a.readObject(ctx, it)
 	own := a.set.Ownership
 	switch {
@@ -174,7 +175,7 @@ func (c *Cluster) readObject(ctx context.Context, it *item) (m metadata, live ma
 func (c *Cluster) compareShared(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
 	m, live, err := c.readObject(ctx, it)
 	switch {
-	case isNotFound(err):
+	case isNotFoundOrUnserved(err):
 		return &Drifted{Ref: it.ref, Missing: true}, nil
 	case err != nil:
 		return nil, err

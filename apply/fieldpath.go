@@ -223,12 +223,12 @@ func (s step) childIn(at any) any {
 	return nil
 }
 
-// replaceByOwnedLive prepares the desired object (parameter wanted) for a PATCH that must not change the field at path
-// p. In the desired object, parts of the field that our field manager owns get their values from the live object, and
-// all other parts are removed. If a part that our field manager owns were missing in the PATCH, the API server would
-// delete this part. replaceByOwnedLive returns the changed desired object, and may modify the parameters wanted and
-// live.
-func (p fieldPath) replaceByOwnedLive(wanted, live any, own owned) any {
+// copyOwnedLiveOrRemove prepares the desired object (parameter wanted) for a PATCH that must not change the field at
+// path p. In the desired object, parts of the field that our field manager owns get their values from the live object,
+// and all other parts are removed. If a part that our field manager owns were missing in the PATCH, the API server
+// would delete this part. copyOwnedLiveOrRemove returns the changed desired object, and may modify the parameters
+// wanted and live.
+func (p fieldPath) copyOwnedLiveOrRemove(wanted, live any, own owned) any {
 	s := p[0]
 	name, ours := s.ownedChild(own, live)
 	if !ours {
@@ -243,32 +243,33 @@ func (p fieldPath) replaceByOwnedLive(wanted, live any, own owned) any {
 	case len(p) == 1:
 		value = addItemKeys(ownedPart(here, child), name)
 	case len(child) == 0: // owned as a whole, with all its parts
-		value = p[1:].copyLive(below, here)
+		value = p[1:].copyLiveOrRemove(below, here)
 	default:
-		value = p[1:].replaceByOwnedLive(below, here, child)
+		value = p[1:].copyOwnedLiveOrRemove(below, here, child)
 	}
-	return s.setChild(wanted, live, value)
+	return s.setOrRemoveChild(wanted, live, value)
 }
 
-// copyLive copies the value of a field from the live object to the desired object. If the field does not exist in the
-// live object, copyLive removes it from the desired object.
-func (p fieldPath) copyLive(wanted, live any) any {
+// copyLiveOrRemove copies the value of a field from the live object to the desired object. If the field does not exist
+// in the live object, copyLiveOrRemove removes it from the desired object.
+func (p fieldPath) copyLiveOrRemove(wanted, live any) any {
 	s := p[0]
 	here, below := s.childIn(live), s.childIn(wanted)
 	switch {
 	case here == nil:
 		return p.removeFrom(wanted)
 	case len(p) == 1:
-		return s.setChild(wanted, live, here)
+		return s.setOrRemoveChild(wanted, live, here)
 	case below == nil && s.members != nil:
 		return wanted
 	}
-	return s.setChild(wanted, live, p[1:].copyLive(below, here))
+	return s.setOrRemoveChild(wanted, live, p[1:].copyLiveOrRemove(below, here))
 }
 
-// setChild gives a new value to the child that the step selects in a tree. If the value is nil, setChild removes the
-// child. If the parameter tree is nil, setChild creates a map or a list, of the same type as the parameter like.
-func (s step) setChild(tree, like, value any) any {
+// setOrRemoveChild gives a new value to the child that the step selects in a tree. If the value is nil,
+// setOrRemoveChild removes the child. If the parameter tree is nil, setOrRemoveChild creates a map or a list, of the
+// same type as the parameter like.
+func (s step) setOrRemoveChild(tree, like, value any) any {
 	if value == nil {
 		return fieldPath{s}.removeFrom(tree)
 	}

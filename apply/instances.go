@@ -33,7 +33,7 @@ type Instances struct {
 // discovery requests. If the cached version is not served any more, ListInstances uses a served version.
 func (c *Cluster) ListInstances(ctx context.Context, crd string, limit int, next string) (Instances, error) {
 	plural, group, ok := strings.Cut(crd, ".")
-	if err := validateIdentity(Ref{Group: group, Version: "v1", Name: plural}); err != nil || !ok {
+	if err := validatePathSegments(Ref{Group: group, Version: "v1", Name: plural}); err != nil || !ok {
 		return Instances{}, nil // a CRD with such a name cannot exist
 	}
 	list := func(gvk schema.GroupVersionKind, res resource) (Instances, error) {

@@ -23,16 +23,17 @@ type Marks struct{ Labels, Annotations []string }
 //
 // LeaveToUser sends two requests for each object, and three for an object that existed before the installation. Call
 // LeaveToUser again after an error.
-func (c *Cluster) LeaveToUser(ctx context.Context, refs []Ref, own *Ownership, marks Marks) ([]Left, error) {
+func (c *Cluster) LeaveToUser(ctx context.Context, refs []Ref, own *Ownership, marks Marks) (
+	ownedByOthers []Left, _ error) {
 	d := deleteCall{Cluster: c, own: own, refs: refs}
 	stays, errs := make([]*Left, len(refs)), make([]error, len(refs))
 	err := d.forEachConcurrently(len(refs), func(i int) error {
-		if validateIdentity(refs[i]) != nil {
+		if validatePathSegments(refs[i]) != nil {
 			return nil // an object with such a name cannot exist
 		}
 		wanted := own.otherInstallationWith(refs[i])
 		errs[i] = d.retryOnConflict(ctx, refs[i], func(served Ref, res resource) (err error) {
-			stays[i], err = d.leaveObject(ctx, served, res, wanted, marks)
+			stays[i], err = d.leaveToOtherOrUser(ctx, served, res, wanted, marks)
 			return err
 		})
 		return errs[i]
@@ -69,11 +70,12 @@ func (m Marks) removalPatch() map[string]any {
 	return map[string]any{"labels": labels, "annotations": annotations}
 }
 
-// leaveObject removes one object from the installation, and hands the object over to another installation or to the
-// user.
-func (d *deleteCall) leaveObject(ctx context.Context, ref Ref, res resource, wanted string, marks Marks) (*Left,
+// leaveToOtherOrUser removes one object from the installation, and hands the object over to another installation or to
+// the user.
+func (d *deleteCall) leaveToOtherOrUser(ctx context.Context, ref Ref, res resource, claimant string,
+	marks Marks) (*Left,
 	error) {
-	m, heirs, decision, err := d.readAndDecide(ctx, ref, res, wanted)
+	m, heirs, decision, err := d.readAndDecide(ctx, ref, res, claimant)
 	if err != nil {
 		return nil, err
 	}
@@ -87,9 +89,9 @@ func (d *deleteCall) leaveObject(ctx context.Context, ref Ref, res resource, wan
 		_, left, err := d.makeFirstHeirOwner(ctx, ref, res, m, heirs)
 		return left, err
 	case removalRelease:
-		return nil, d.changeManagedFields(ctx, ref, res, d.own.manager(), m,
+		return nil, d.patchManagedFields(ctx, ref, res, d.own.manager(), m,
 			func(entries []json.RawMessage) (map[string]any, error) {
-				_, _, kept, err := splitManaged(entries, d.own.manager())
+				_, _, kept, err := splitManagedFields(entries, d.own.manager())
 				change := marks.removalPatch()
 				change["managedFields"] = kept
 				return change, err

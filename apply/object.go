@@ -36,7 +36,7 @@ type ObjectMetadata struct {
 // Get reads one object. The Ref of a namespaced kind must have a namespace. Get returns an error with reason
 // ObjectNotFound if the object does not exist, and with reason KindUnknown if the cluster does not serve the kind.
 func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
-	if err := validateIdentity(ref); err != nil {
+	if err := validatePathSegments(ref); err != nil {
 		return nil, err
 	}
 	res, err := c.resourceOf(ctx, ref.GVK())
@@ -91,7 +91,7 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, fi
 	ref := Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
 		Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	made.Ref = ref
-	if err := validateIdentity(ref); err != nil {
+	if err := validatePathSegments(ref); err != nil {
 		return made, err
 	}
 	res, err := c.resourceOf(ctx, gvk)

@@ -19,7 +19,7 @@ import (
 // ListOwned is used to restore an inventory that was lost. ListOwned is expensive: it sends two discovery requests, and
 // one list of metadata for each kind. ListOwned does not list kinds that the credentials may not list. ListOwned does
 // not list kinds whose objects are created by the cluster itself, either, such as Leases.
-func (c *Cluster) ListOwned(ctx context.Context, installation, manager, selector string) ([]Ref, error) {
+func (c *Cluster) ListOwned(ctx context.Context, installation, appliedBy, selector string) ([]Ref, error) {
 	kinds, err := c.discoverListableDeletableKinds(ctx)
 	if err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func (c *Cluster) ListOwned(ctx context.Context, installation, manager, selector
 	found := make([][]Ref, len(kinds))
 	errs := make([]error, len(kinds))
 	err = c.forEachConcurrently(len(kinds), func(i int) error {
-		found[i], errs[i] = c.listOwnedKind(ctx, kinds[i], installation, manager, selector)
+		found[i], errs[i] = c.listOwnedKind(ctx, kinds[i], installation, appliedBy, selector)
 		return errs[i]
 	})
 	if err = cmp.Or(err, errors.Join(errs...)); err != nil {
@@ -40,20 +40,20 @@ func (c *Cluster) ListOwned(ctx context.Context, installation, manager, selector
 }
 
 // listOwnedKind is ListOwned for the objects of one kind.
-func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, installation, manager, selector string) (
+func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, installation, appliedBy, selector string) (
 	[]Ref, error) {
 	var refs []Ref
 	for q := (pageQuery{limit: listed, selector: selector}); ; {
 		found, err := c.listPage(ctx, kind.gvk.GroupVersion(), kind.resource, "", &q)
 		switch {
-		case isNotFound(err) || err != nil && (isForbidden(err) || isMethodNotAllowed(err)):
+		case isNotFoundOrUnserved(err) || err != nil && (isForbidden(err) || isMethodNotAllowed(err)):
 			return nil, nil // the kind is not served any more, or cannot be listed
 		case err != nil:
 			return nil, err
 		}
 		for i := range found.items {
 			found.items[i].Kind = kind.gvk.Kind
-			if ref, ok := found.items[i].refIfOwnedBy(installation, manager); ok {
+			if ref, ok := found.items[i].refIfOwnedBy(installation, appliedBy); ok {
 				refs = append(refs, ref)
 			}
 		}
@@ -75,12 +75,12 @@ func isForbidden(err error) bool {
 // refIfOwnedBy returns the Ref of an object with the flags Keep, Adopted and Shared. The result ok is true if two
 // conditions are met: the installation is the owner or a co-owner of the object, and the given field manager has
 // applied the object.
-func (m *ObjectMetadata) refIfOwnedBy(installation, manager string) (_ Ref, ok bool) {
+func (m *ObjectMetadata) refIfOwnedBy(installation, appliedBy string) (_ Ref, ok bool) {
 	object := metadata{Annotations: ownerAnnotations{CoOwners: m.annotations[AnnotationCoOwners]}}
 	isOwn := m.annotations[AnnotationOwnedBy] == installation
 	ref := m.Ref
 	ref.Keep = !slices.Contains([]string{"", "delete"}, m.annotations[AnnotationPrune]) // a misspelt value protects
 	ref.Adopted = isOwn && m.annotations[AnnotationAdopted] == "true"
 	ref.Shared = !isOwn
-	return ref, slices.Contains(m.appliers, manager) && (isOwn || slices.Contains(object.coOwners(""), installation))
+	return ref, slices.Contains(m.appliers, appliedBy) && (isOwn || slices.Contains(object.coOwners(""), installation))
 }

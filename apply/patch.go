@@ -15,7 +15,7 @@ import (
 // Patch returns the object after the change. Patch returns the same errors as Get.
 func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subresource string, patch []byte,
 	owner string) (*unstructured.Unstructured, error) {
-	if err := validateIdentity(ref); err != nil {
+	if err := validatePathSegments(ref); err != nil {
 		return nil, err
 	}
 	res, err := c.resourceOf(ctx, ref.GVK())

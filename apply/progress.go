@@ -171,8 +171,8 @@ func (p *Progress) IsApplied(ref Ref) bool {
 
 // IsEstablished reports whether a CustomResourceDefinition was found to be established. An established
 // CustomResourceDefinition stays established until it is deleted.
-func (p *Progress) IsEstablished(ref Ref) bool {
-	return ref.groupKind() == crdKind && p.recordOf(ref).established
+func (p *Progress) IsEstablished(crd Ref) bool {
+	return crd.groupKind() == crdKind && p.recordOf(crd).established
 }
 
 // hasContent reports whether the content with the given hash was the last content that Apply has applied to the object.

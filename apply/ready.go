@@ -101,7 +101,7 @@ func (c *Cluster) checkReady(ctx context.Context, refs []Ref, p *Progress, expla
 
 // checkCRD reads only the conditions of a CustomResourceDefinition, because the whole object may be large.
 func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady, error) {
-	if err := validateIdentity(ref); err != nil {
+	if err := validatePathSegments(ref); err != nil {
 		return nil, err
 	}
 	var crd struct {

@@ -64,8 +64,8 @@ func (r Ref) identity() Ref {
 }
 
 // WithOwnershipFlags returns a copy of r that has the flags Pending, Adopted and Shared of the given Ref.
-func (r Ref) WithOwnershipFlags(other Ref) Ref {
-	r.Pending, r.Adopted, r.Shared = other.Pending, other.Adopted, other.Shared
+func (r Ref) WithOwnershipFlags(from Ref) Ref {
+	r.Pending, r.Adopted, r.Shared = from.Pending, from.Adopted, from.Shared
 	return r
 }
 

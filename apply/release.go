@@ -57,7 +57,7 @@ func (d *deleteCall) retryOnConflict(ctx context.Context, ref Ref, do func(Ref, 
 			break
 		}
 	}
-	if isNotFound(err) {
+	if isNotFoundOrUnserved(err) {
 		return nil
 	}
 	return err
@@ -93,7 +93,7 @@ func (d *deleteCall) readAndRemove(ctx context.Context, ref Ref, res resource, c
 	case removalHandOver:
 		return d.makeFirstHeirOwner(ctx, ref, res, m, heirs)
 	case removalRelease:
-		return d.release(ctx, ref, res, m)
+		return d.releaseAdopted(ctx, ref, res, m)
 	}
 	if ref.groupKind() == namespaceKind {
 		if content, err := d.foreignContentMessage(ctx, ref.Name); err != nil || content != "" {
@@ -118,7 +118,7 @@ func (d *deleteCall) readAndDecide(ctx context.Context, ref Ref, res resource, w
 	}
 	m = &answer.Metadata
 	f := d.own.factsOf(m, d.own.manager(), ref)
-	heirs = d.coOwnersAndClaimant(m, wanted)
+	heirs = d.existingHeirs(m, wanted)
 	f.claimed = len(heirs) > 0
 	return m, heirs, decideDelete(f), nil
 }
@@ -130,9 +130,9 @@ func fieldManagersSuffix(managers []string) string {
 	return " (field managers " + strings.Join(managers, ", ") + ")"
 }
 
-// coOwnersAndClaimant returns the other existing installations that contain the object: its co-owners, or the
-// installation whose inventory contains it.
-func (d *deleteCall) coOwnersAndClaimant(m *metadata, claimant string) []string {
+// existingHeirs returns the other existing installations that contain the object: its co-owners, or the installation
+// whose inventory contains it.
+func (d *deleteCall) existingHeirs(m *metadata, claimant string) []string {
 	heirs := slices.DeleteFunc(m.coOwners(d.own.Name), func(name string) bool {
 		_, exists := d.own.titleOfOther(name)
 		return !exists
@@ -181,17 +181,18 @@ func (d *deleteCall) makeFirstHeirOwner(ctx context.Context, ref Ref, res resour
 	return nil, &Left{ref, LeftHandedOver, ref.String() + " stays and belongs to " + title + " now"}, nil
 }
 
-// release removes the fields of our field manager from an object that existed before the installation. To remove the
-// fields, release applies the object without any field, so that our field manager owns nothing. The API server rejects
-// this apply if it would remove a required field that no other field manager owns, or because of unserved versions.
-// After such a rejection, release removes only our labels and annotations.
-func (d *deleteCall) release(ctx context.Context, ref Ref, res resource, m *metadata) (*Remaining, *Left, error) {
+// releaseAdopted removes the fields of our field manager from an object that existed before the installation. To remove
+// the fields, releaseAdopted applies the object without any field, so that our field manager owns nothing. The API
+// server rejects this apply if it would remove a required field that no other field manager owns, or because of
+// unserved versions. After such a rejection, releaseAdopted removes only our labels and annotations.
+func (d *deleteCall) releaseAdopted(ctx context.Context, ref Ref, res resource, m *metadata) (
+	*Remaining, *Left, error) {
 	message := ref.String() + " existed before the module: it stays, without the fields of the module"
 	err := d.applyWithoutFields(ctx, ref, res, m)
 	if reasonIs(err, ObjectRefused) || reasonIs(err, FieldImmutable) || reasonIs(err, AdmissionRefused) ||
 		unservedIn(err) != "" {
 		message = ref.String() + " existed before the module: it stays as the module has left it"
-		err = d.changeManagedFields(ctx, ref, res, d.own.manager(), m,
+		err = d.patchManagedFields(ctx, ref, res, d.own.manager(), m,
 			func(entries []json.RawMessage) (map[string]any, error) {
 				return patchRemovingOwnMetadata(entries, d.own.manager())
 			})
@@ -228,11 +229,11 @@ func (d *deleteCall) applyWithoutFields(ctx context.Context, ref Ref, res resour
 	return err
 }
 
-// changeManagedFields reads the managed fields of an object, and changes only its metadata. The function change gets
-// the managed fields, and returns the merge patch. The API server accepts the patch only if the object still has the
+// patchManagedFields reads the managed fields of an object, and changes only its metadata. The function change gets the
+// managed fields, and returns the merge patch. The API server accepts the patch only if the object still has the
 // resourceVersion of m or, if m is nil, the resourceVersion that was read with the managed fields.
-func (c *Cluster) changeManagedFields(ctx context.Context, ref Ref, res resource, manager string, m *metadata,
-	change func(entries []json.RawMessage) (map[string]any, error)) error {
+func (c *Cluster) patchManagedFields(ctx context.Context, ref Ref, res resource, manager string, m *metadata,
+	patchFor func(entries []json.RawMessage) (map[string]any, error)) error {
 	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 		accept: metadataType, operation: "reading", ref: ref}
 	var (
@@ -248,7 +249,7 @@ func (c *Cluster) changeManagedFields(ctx context.Context, ref Ref, res resource
 	}); err != nil {
 		return err
 	}
-	patch, err := change(entries.Metadata.ManagedFields)
+	patch, err := patchFor(entries.Metadata.ManagedFields)
 	if err != nil {
 		return fmt.Errorf("reading the managed fields of %s: %w", ref, err)
 	}
@@ -262,7 +263,7 @@ func (c *Cluster) changeManagedFields(ctx context.Context, ref Ref, res resource
 // patchRemovingOwnMetadata returns a merge patch of metadata that removes the labels and annotations that only manager
 // owns, the annotations of an installation, and the entries of manager in the managed fields.
 func patchRemovingOwnMetadata(entries []json.RawMessage, manager string) (map[string]any, error) {
-	ours, others, kept, err := splitManaged(entries, manager)
+	ours, others, kept, err := splitManagedFields(entries, manager)
 	if err != nil {
 		return nil, err
 	}
@@ -285,10 +286,11 @@ func patchRemovingOwnMetadata(entries []json.RawMessage, manager string) (map[st
 	return map[string]any{"labels": labels, "annotations": annotations, "managedFields": kept}, nil
 }
 
-// splitManaged separates the managed fields of an object into those of the given manager and those of other managers.
-// The result "kept" contains the entries of metadata.managedFields that belong to other managers, unchanged, for use in
-// a merge patch.
-func splitManaged(entries []json.RawMessage, manager string) (ours, others []metadataFields, kept []any, err error) {
+// splitManagedFields separates the managed fields of an object into those of the given manager and those of other
+// managers. The result "otherEntries" contains the entries of metadata.managedFields that belong to other managers,
+// unchanged, for use in a merge patch.
+func splitManagedFields(entries []json.RawMessage, manager string) (
+	ours, others []metadataFields, otherEntries []any, err error) {
 	for _, raw := range entries {
 		var entry struct {
 			Manager  string `json:"manager"`
@@ -303,12 +305,12 @@ func splitManaged(entries []json.RawMessage, manager string) (ours, others []met
 			ours = append(ours, entry.FieldsV1.Metadata)
 			continue
 		}
-		others, kept = append(others, entry.FieldsV1.Metadata), append(kept, raw)
+		others, otherEntries = append(others, entry.FieldsV1.Metadata), append(otherEntries, raw)
 	}
-	if len(kept) == 0 {
-		kept = append(kept, struct{}{}) // an empty list would change nothing
+	if len(otherEntries) == 0 {
+		otherEntries = append(otherEntries, struct{}{}) // an empty list would change nothing
 	}
-	return ours, others, kept, nil
+	return ours, others, otherEntries, nil
 }
 
 // metadataFields are the labels and annotations in one entry of the managed fields.

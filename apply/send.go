@@ -18,7 +18,7 @@ import (
 
 // applyObject applies one object and records the result. applyObject returns an error only if the error concerns the
 // whole cluster.
-func (a *applyCall) applyObject(ctx context.Context, it *item) error {
+func (a *applyCall) applyObject(ctx context.Context, it *item) (clusterError error) {
 	before := a.done.beginWrite(it.ref)
 	var (
 		w   writeResult
@@ -27,7 +27,7 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	if a.set.Ownership == nil || it.isKnownToBelongToInstallation(before) {
 		w, err = a.writeAndFixUnservedManagedFields(ctx, it, before.uid != 0)
 	} else {
-		w, err = a.createOrApplyExisting(ctx, it)
+		w, err = a.createOrApplyIfAllowed(ctx, it)
 	}
 	switch {
 	case err != nil:
@@ -84,7 +84,7 @@ func (a *applyCall) writeByPolicy(ctx context.Context, it *item, isKnownToExist 
 	case it.policy.createOnly:
 		return a.createOnly(ctx, it)
 	case len(it.policy.ignore) > 0:
-		return a.applyExceptIgnored(ctx, it, isKnownToExist)
+		return a.createOrApplyExceptIgnored(ctx, it, isKnownToExist)
 	default:
 		return a.applyThenForceOnConflict(ctx, it)
 	}
@@ -209,11 +209,12 @@ func notFoundAsConflict(err error, it *item) error {
 		reason: ObjectConflict}
 }
 
-// applyExceptIgnored applies the object, but changes its ignored paths only at creation. Creation needs one request. An
-// object that exists is read first. Ignored fields that our field manager still owns are sent with their live values,
-// because the API server deletes a field whose only owner does not send the field any more. Ignored fields that other
-// field managers own are not sent.
-func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, isKnownToExist bool) (writeResult, error) {
+// createOrApplyExceptIgnored applies the object, but changes its ignored paths only at creation. Creation needs one
+// request. An object that exists is read first. Ignored fields that our field manager still owns are sent with their
+// live values, because the API server deletes a field whose only owner does not send the field any more. Ignored fields
+// that other field managers own are not sent.
+func (a *applyCall) createOrApplyExceptIgnored(ctx context.Context, it *item, isKnownToExist bool) (
+	writeResult, error) {
 	if !isKnownToExist {
 		if w, found, err := a.tryCreate(ctx, it); !found {
 			return w, err
@@ -242,7 +243,7 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, isKnownToE
 		conflict, ok := fieldConflictOf(err)
 		switch {
 		case ok && force == "":
-			taken, from, force = it.withoutIgnored(conflict.Fields), conflict.managers, "&force=true"
+			taken, from, force = it.removeIgnored(conflict.Fields), conflict.managers, "&force=true"
 		case force != "" && reasonIs(err, ObjectConflict) && try < maxForceTries:
 		default:
 			w.taken, w.from = taken, from
@@ -255,8 +256,8 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, isKnownToE
 // (also in its status). After the last attempt, the conflict is returned.
 const maxForceTries = 4
 
-// withoutIgnored returns fields without the fields at ignored paths.
-func (i *item) withoutIgnored(fields []string) []string {
+// removeIgnored returns fields without the fields at ignored paths.
+func (i *item) removeIgnored(fields []string) []string {
 	return slices.DeleteFunc(fields, func(field string) bool {
 		path, problem := parsePath(field)
 		return problem == "" && slices.ContainsFunc(i.policy.ignore, func(p fieldPath) bool { return p.covers(path) })
@@ -297,7 +298,7 @@ func (a *applyCall) readAndEncodeKeepingIgnored(ctx context.Context, it *item, p
 		}
 	}
 	for _, path := range it.policy.ignore {
-		wanted = path.replaceByOwnedLive(wanted, live, own)
+		wanted = path.copyOwnedLiveOrRemove(wanted, live, own)
 	}
 	if into, ok := (step{key: "metadata"}).childIn(wanted).(map[string]any); ok {
 		into["uid"] = m.UID
@@ -383,7 +384,7 @@ func (a *applyCall) recordInvalidPolicy(it *item) {
 // deleteToRecreate deletes an object with an immutable field, so that the next Apply creates it. deleteToRecreate reads
 // the object first, and deletes it only if the field manager of the Set has applied it. The DELETE contains the UID of
 // the object, so an object that another client has created in the meantime is not deleted.
-func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Error) error {
+func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Error) (clusterError error) {
 	if !canRecreate(it.ref) {
 		refusal.Message += " (a " + it.ref.Kind +
 			" is never deleted to be created again: objects of others would be deleted with it)"
@@ -406,7 +407,7 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 	switch {
 	case err != nil && (!ok || concernsCluster(err)):
 		return err
-	case err != nil && !isNotFound(err):
+	case err != nil && !isNotFoundOrUnserved(err):
 		a.recordFailure(it, e)
 		return nil
 	}
@@ -431,7 +432,7 @@ func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error
 // recordTerminating records that an object is being deleted, so that Apply has to wait until the deletion has ended. If
 // the object is a namespace, recordTerminating reads the namespace with its status, because the status lists the
 // content that still has to be deleted.
-func (a *applyCall) recordTerminating(ctx context.Context, it *item, m *metadata) error {
+func (a *applyCall) recordTerminating(ctx context.Context, it *item, m *metadata) (clusterError error) {
 	message := deletionMessage(m)
 	if it.role == roleNamespace {
 		left, err := a.readRemaining(ctx, it.ref)

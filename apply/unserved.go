@@ -42,7 +42,7 @@ func unservedIn(err error) string {
 // other field managers lose entries, removeUnservedManagedFields records this in Result.TakenOver.
 func (a *applyCall) removeUnservedManagedFields(ctx context.Context, it *item, version string) error {
 	var managers []string
-	err := a.changeManagedFields(ctx, it.ref, it.resource, a.set.fieldManager(), nil,
+	err := a.patchManagedFields(ctx, it.ref, it.resource, a.set.fieldManager(), nil,
 		func(entries []json.RawMessage) (map[string]any, error) {
 			var kept []any
 			for _, raw := range entries {

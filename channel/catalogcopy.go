@@ -101,7 +101,7 @@ func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy,
 		releases.add(v1beta2.KindModuleReleaseMeta, r.Name, copied)
 	}
 	for _, t := range slices.SortedFunc(slices.Values(all.Templates), byName) {
-		if !s.inChannel[t.Name] && !s.isLegacyVisible(t) {
+		if !s.inChannel[t.Name] && !s.isVisibleLegacy(t) {
 			continue
 		}
 		copied := &v1beta2.ModuleTemplate{TypeMeta: typeOf(v1beta2.KindModuleTemplate),
@@ -158,7 +158,7 @@ func (s *copyBuilder) copyAllowedRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.
 	return copied
 }
 
-func (s *copyBuilder) isLegacyVisible(t *v1beta2.ModuleTemplate) bool {
+func (s *copyBuilder) isVisibleLegacy(t *v1beta2.ModuleTemplate) bool {
 	module := ModuleOf(t)
 	return isLegacy(t) && !s.hasRelease[module] && s.isModuleAllowed(module, nil) &&
 		unmetRestriction(t, s.access.Beta, s.access.Internal) == ""

@@ -51,8 +51,8 @@ func isLegacy(t *v1beta2.ModuleTemplate) bool { return t.Spec.Channel != "" }
 
 func byName(a, b *v1beta2.ModuleTemplate) int { return strings.Compare(a.Name, b.Name) }
 
-// findLegacyVersion finds the template, the version and the component of a module that has no ModuleReleaseMeta.
-func (s *search) findLegacyVersion() *Blocker {
+// findLegacyTemplate finds the template, the version and the component of a module that has no ModuleReleaseMeta.
+func (s *search) findLegacyTemplate() *Blocker {
 	pin := s.request.Version
 	var fitting []*v1beta2.ModuleTemplate
 	var names, channels, versions []string

@@ -153,9 +153,9 @@ const (
 
 // ControlPlaneModulesMode returns how modules for the control plane are handled. isRuntime is true in in-cluster mode.
 // isAllowed is true if an administrator allows modules on the control plane.
-func ControlPlaneModulesMode(isRuntime, isAllowed bool) ControlPlane {
+func ControlPlaneModulesMode(isInClusterMode, isAllowed bool) ControlPlane {
 	switch {
-	case isRuntime:
+	case isInClusterMode:
 		return ControlPlaneIsRuntime
 	case isAllowed:
 		return ControlPlaneAllowed
@@ -272,10 +272,10 @@ func TemplateName(module, version string) string { return v1beta2.ModuleTemplate
 
 // rules are the rules 2 to 17 of the table in the package comment.
 var rules = [...]func(*search) *Blocker{
-	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory,
-	(*search).checkSelected, (*search).findVersion,
-	(*search).checkComponentAndVersion, (*search).findTemplate, (*search).checkWithdrawn, (*search).takeUpgradePath,
-	(*search).checkAccess, (*search).checkResolvedVersionReplaced, (*search).checkTargetCluster,
+	(*search).checkRequest, (*search).findReleaseOrLegacy, (*search).checkMandatoryMatches,
+	(*search).checkKymaSelector, (*search).findVersion,
+	(*search).checkRelease, (*search).findTemplate, (*search).checkWithdrawn, (*search).takeUpgradePath,
+	(*search).checkBetaAndInternal, (*search).checkReplacedContent, (*search).checkTemplateTarget,
 	(*search).checkDowngrade,
 	(*search).checkKnownRisks, (*search).checkDeferral, (*search).checkWindow,
 }
@@ -307,8 +307,8 @@ type search struct {
 	Decision
 	catalog Catalog
 	request Request
-	meta    *v1beta2.ModuleReleaseMeta // findRelease sets meta; nil for a legacy module
-	legacy  []*v1beta2.ModuleTemplate  // findRelease sets legacy if meta is nil
+	meta    *v1beta2.ModuleReleaseMeta // findReleaseOrLegacy sets meta; nil for a legacy module
+	legacy  []*v1beta2.ModuleTemplate  // findReleaseOrLegacy sets legacy if meta is nil
 }
 
 func (s *search) checkRequest() *Blocker {
@@ -328,7 +328,7 @@ func (s *search) checkRequest() *Blocker {
 	return nil
 }
 
-func (s *search) findRelease() *Blocker {
+func (s *search) findReleaseOrLegacy() *Blocker {
 	if s.meta = s.catalog.Release(s.Module); s.meta != nil {
 		return nil
 	}
@@ -342,7 +342,7 @@ func (s *search) findRelease() *Blocker {
 	return nil
 }
 
-func (s *search) checkMandatory() *Blocker {
+func (s *search) checkMandatoryMatches() *Blocker {
 	switch is := s.meta.IsMandatory(); {
 	case is && !s.request.Mandatory:
 		return newBlocker(v1beta2.ReasonModuleNotAllowed, s.releaseObject(),
@@ -355,14 +355,14 @@ func (s *search) checkMandatory() *Blocker {
 	return nil
 }
 
-// checkSelected checks whether the Kyma may have a module that is restricted to some Kymas, by this table:
+// checkKymaSelector checks whether the Kyma may have a module that is restricted to some Kymas, by this table:
 //
 //	restricted  selector       Kymas that may have the module
 //	no          none           all Kymas
 //	no          exists         none; installed versions stay until the ModuleReleaseMeta is corrected
 //	yes         none, empty    none; installed versions stay until the ModuleReleaseMeta is corrected
 //	yes         exists         the selected Kymas; the module is removed from all other Kymas
-func (s *search) checkSelected() *Blocker {
+func (s *search) checkKymaSelector() *Blocker {
 	if s.request.Mandatory {
 		return nil
 	}
@@ -384,7 +384,7 @@ func (s *search) checkSelected() *Blocker {
 func (s *search) findVersion() *Blocker {
 	switch {
 	case s.meta == nil:
-		return s.findLegacyVersion()
+		return s.findLegacyTemplate()
 	case s.request.Mandatory:
 		s.Version = s.meta.Spec.Mandatory.Version
 		return s.useRolloutVersion()
@@ -395,7 +395,7 @@ func (s *search) findVersion() *Blocker {
 		if s.Version, found = s.meta.ChannelVersion(s.Channel); !found {
 			return newBlocker(v1beta2.ReasonChannelNotFound, s.releaseObject(),
 				"module %s has no channel %q: choose one of %s", s.Module, s.Channel,
-				joinChoices(s.availableChannels()))
+				joinChoices(s.allowedChannels()))
 		}
 		return s.useRolloutVersion()
 	}
@@ -417,7 +417,7 @@ func (s *search) useRolloutVersion() *Blocker {
 	return nil
 }
 
-func (s *search) checkComponentAndVersion() *Blocker {
+func (s *search) checkRelease() *Blocker {
 	if s.meta != nil {
 		s.Component = s.meta.Spec.OCMComponentName
 	}
@@ -448,14 +448,14 @@ func (s *search) findTemplate() *Blocker {
 		return nil
 	case s.request.Version != "":
 		return newBlocker(v1beta2.ReasonVersionNotFound, "ModuleTemplate "+name,
-			"module %s has no version %s: choose one of %s", s.Module, s.Version, joinChoices(s.availableVersions()))
+			"module %s has no version %s: choose one of %s", s.Module, s.Version, joinChoices(s.allowedVersions()))
 	}
 	return newBlocker(v1beta2.ReasonTemplateNotFound, "ModuleTemplate "+name,
 		"there is no ModuleTemplate %s for version %s of module %s: publish it, or assign another version to the "+
 			"channel", name, s.Version, s.Module)
 }
 
-func (s *search) checkAccess() *Blocker {
+func (s *search) checkBetaAndInternal() *Blocker {
 	t := s.Template
 	refused := unmetRestriction(t, s.request.Beta, s.request.Internal)
 	switch {
@@ -473,11 +473,11 @@ func (s *search) checkAccess() *Blocker {
 	return b
 }
 
-func (s *search) checkResolvedVersionReplaced() *Blocker {
+func (s *search) checkReplacedContent() *Blocker {
 	return ReplacedContentBlocker(s.Template, s.Module, s.Version)
 }
 
-func (s *search) checkTargetCluster() *Blocker {
+func (s *search) checkTemplateTarget() *Blocker {
 	t := s.Template
 	if s.catalog.ControlPlane == ControlPlaneIsRuntime {
 		return nil
@@ -514,7 +514,7 @@ func (s *search) checkDowngrade() *Blocker {
 		return nil
 	}
 	if s.request.IsRestored {
-		return s.restoredOlderBlocker()
+		return s.newRestoredOlderBlocker()
 	}
 	state := "installed"
 	if highest != s.Installed {
@@ -527,16 +527,16 @@ func (s *search) checkDowngrade() *Blocker {
 	if s.request.Mandatory {
 		return newBlocker(v1beta2.ReasonDowngradeRefused, s.releaseObject(),
 			"version %s of module %s is %s and %s would be a downgrade%s: raise the version, or allow it %s",
-			highest, s.Module, state, s.Version, why, s.allowDowngradeCommand())
+			highest, s.Module, state, s.Version, why, s.allowDowngradeInstruction())
 	}
 	return newBlocker(v1beta2.ReasonDowngradeRefused, "module "+s.Module,
 		"version %s of module %s is %s and %s would be a downgrade%s: choose a channel with a higher version, or allow it %s",
-		highest, s.Module, state, s.Version, why, s.allowDowngradeCommand())
+		highest, s.Module, state, s.Version, why, s.allowDowngradeInstruction())
 }
 
-// restoredOlderBlocker returns the blocker of a module that has a higher version in the runtime than this control plane
-// has recorded.
-func (s *search) restoredOlderBlocker() *Blocker {
+// newRestoredOlderBlocker returns the blocker of a module that has a higher version in the runtime than this control
+// plane has recorded.
+func (s *search) newRestoredOlderBlocker() *Blocker {
 	forward := "let the channel have version " + s.Installed + " or a higher one again"
 	switch {
 	case s.request.Mandatory:
@@ -547,13 +547,13 @@ func (s *search) restoredOlderBlocker() *Blocker {
 	return newBlocker(v1beta2.ReasonRestoredOlder, "module "+s.Module,
 		"the runtime has version %s of module %s, but this control plane was restored from an older state with version "+
 			"%s, so nothing is changed: %s, or go back to %s %s",
-		s.Installed, s.Module, s.Version, forward, s.Version, s.allowDowngradeCommand())
+		s.Installed, s.Module, s.Version, forward, s.Version, s.allowDowngradeInstruction())
 }
 
-// allowDowngradeCommand returns a text with the kubectl command that allows the downgrade, and with the cluster in
+// allowDowngradeInstruction returns a text with the kubectl command that allows the downgrade, and with the cluster in
 // which a user has to run the command: the runtime or the control plane. The admin of a runtime can allow downgrades of
 // the modules that the runtime requests.
-func (s *search) allowDowngradeCommand() string {
+func (s *search) allowDowngradeInstruction() string {
 	if !s.request.Mandatory {
 		return "in the runtime: " + annotateCommand("kyma", v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,
 			v1beta2.AnnotationAllowDowngrade+"="+s.Module)
@@ -601,8 +601,8 @@ func (s *search) releaseObject() string {
 	return "ModuleReleaseMeta " + s.Module
 }
 
-// availableVersions returns the versions of the module that this runtime may have, the highest version first.
-func (s *search) availableVersions() []string {
+// allowedVersions returns the versions of the module that this runtime may have, the highest version first.
+func (s *search) allowedVersions() []string {
 	var all []string
 	add := func(v string) {
 		if t := s.catalog.Template(TemplateName(s.Module, v)); t != nil &&
@@ -624,8 +624,8 @@ func (s *search) availableVersions() []string {
 	return slices.Compact(all)
 }
 
-// availableChannels returns the channels of the module that this runtime may use.
-func (s *search) availableChannels() []string {
+// allowedChannels returns the channels of the module that this runtime may use.
+func (s *search) allowedChannels() []string {
 	var names []string
 	for _, c := range s.meta.Spec.Channels {
 		if t := s.catalog.Template(TemplateName(s.Module, c.Version)); t != nil &&

@@ -36,14 +36,14 @@ func (p *Policy) CurrentOrNextWindow(labels map[string]string, now time.Time) (M
 	}
 	missing := "no rule of the maintenance policy matches this Kyma, and there is no default"
 	if i := p.ruleIndexFor(labels); i >= 0 {
-		if o, ok := firstWindow(p.rules[i].windows, now, p.MinRemaining); ok {
+		if o, ok := longestOpenOrNextWindow(p.rules[i].windows, now, p.MinRemaining); ok {
 			return o, nil
 		}
 		missing = fmt.Sprintf(
 			"the windows of rules[%d] of the maintenance policy are over or not longer than %s, and there is no "+
 				"default", i, p.MinRemaining)
 	}
-	if o, ok := firstWindow(p.defaultWindow, now, p.MinRemaining); ok {
+	if o, ok := longestOpenOrNextWindow(p.defaultWindow, now, p.MinRemaining); ok {
 		return o, nil
 	}
 	if len(p.defaultWindow) > 0 {
@@ -107,9 +107,11 @@ func (r *rule) matches(labels map[string]string) bool {
 	return true
 }
 
-// firstWindow returns the window that an update can use first. If several windows are open, firstWindow returns the
-// open window that ends last. If no window is open, firstWindow returns the window that opens first.
-func firstWindow(windows []window, now time.Time, minRemaining time.Duration) (best MaintenanceWindow, found bool) {
+// longestOpenOrNextWindow returns the window that an update can use first. If several windows are open,
+// longestOpenOrNextWindow returns the open window that ends last. If no window is open, longestOpenOrNextWindow returns
+// the window that opens first.
+func longestOpenOrNextWindow(windows []window, now time.Time, minRemaining time.Duration) (
+	best MaintenanceWindow, found bool) {
 	before := func(a, b MaintenanceWindow) bool {
 		switch isOpen := a.IsOpen(now); {
 		case isOpen != b.IsOpen(now):

@@ -68,10 +68,10 @@ func prepareReadOnly(ctx context.Context, info InstallInfo, transforms []ObjectT
 	if err := r.render(ctx, transforms); err != nil {
 		return nil, nil, err
 	}
-	if err := r.addOwnNamespace(ctx, false); err != nil {
+	if err := r.addNamespaceIfOwned(ctx, false); err != nil {
 		return nil, nil, err
 	}
-	if err := r.resolveRefs(ctx); err != nil {
+	if err := r.encodeAndResolveRefs(ctx); err != nil {
 		return nil, nil, err
 	}
 	before, err := r.loadInventory(ctx)

@@ -27,15 +27,15 @@ func InstallOrUpgradeChart(ctx context.Context, info InstallInfo, transforms ...
 	if err := r.render(ctx, transforms); err != nil {
 		return Status{}, err
 	}
-	if err := r.addOwnNamespace(ctx, true); err != nil {
+	if err := r.addNamespaceIfOwned(ctx, true); err != nil {
 		return Status{}, err
 	}
-	if err := r.resolveRefs(ctx); err != nil {
+	if err := r.encodeAndResolveRefs(ctx); err != nil {
 		return Status{}, err
 	}
 	deadline := time.Now().Add(r.flags.Timeout)
 	for {
-		status, err := r.install(ctx)
+		status, err := r.installOnce(ctx)
 		if err != nil || status.Ready || !r.flags.Wait || !time.Now().Add(waitInterval).Before(deadline) {
 			return status, err
 		}
@@ -47,8 +47,8 @@ func InstallOrUpgradeChart(ctx context.Context, info InstallInfo, transforms ...
 	}
 }
 
-// install makes one attempt to install the release.
-func (r *release) install(ctx context.Context) (Status, error) {
+// installOnce makes one attempt to install the release.
+func (r *release) installOnce(ctx context.Context) (Status, error) {
 	status := Status{LeftOut: r.leftOut}
 	before, err := r.loadInventory(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	if err := r.addNotReady(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	if err := r.createCustom(ctx, &status); err != nil || len(status.Pending) > 0 {
+	if err := r.createMissingCustomResources(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
 	return r.callCheckFnAndSetReady(ctx, status)
@@ -130,8 +130,8 @@ func (r *release) addNotReady(ctx context.Context, status *Status) error {
 	return nil
 }
 
-// createCustom creates the custom resources that do not exist in the cluster.
-func (r *release) createCustom(ctx context.Context, status *Status) error {
+// createMissingCustomResources creates the custom resources that do not exist in the cluster.
+func (r *release) createMissingCustomResources(ctx context.Context, status *Status) error {
 	for i, ref := range r.custom {
 		_, err := r.cluster.Get(ctx, ref)
 		if isApplyErrorWithReason(err, apply.ObjectNotFound) {

@@ -107,7 +107,7 @@ func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit i
 	defer cancel()
 	ref, err := name.NewDigest(strings.TrimPrefix(chart.URL, "oci://"))
 	if err != nil {
-		if chart, err = r.resolveTag(ctx, chart); err != nil {
+		if chart, err = r.pinURLToLayer(ctx, chart); err != nil {
 			return nil, err
 		}
 		return r.fetchImage(ctx, chart, limit)
@@ -133,9 +133,10 @@ func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit i
 	return data, nil
 }
 
-// resolveTag replaces the URL of a chart by a URL with the digest of its layer. Indexes may contain URLs with a tag, in
+// pinURLToLayer replaces the URL of a chart by a URL with the digest of its layer. Indexes may contain URLs with a tag,
+// in
 // the form oci://host/path/name:version.
-func (r *Repository) resolveTag(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
+func (r *Repository) pinURLToLayer(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
 	tag, err := name.NewTag(strings.TrimPrefix(chart.URL, "oci://"), name.StrictValidation)
 	if err != nil {
 		return ChartVersion{}, r.repositoryError(InvalidIndex,

@@ -27,7 +27,7 @@ type release struct {
 	flags           render.ClientConfig
 	cluster         *apply.Cluster
 
-	objects []*unstructured.Unstructured // render and addOwnNamespace set this field
+	objects []*unstructured.Unstructured // render and addNamespaceIfOwned set this field
 	leftOut []string                     // set by render
 	set     apply.Set                    // set by resolve
 	refs    []apply.Ref                  // the Refs of the objects in set; set by resolve
@@ -78,9 +78,9 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 		return err
 	}
 	settings := r.flags.ApplyTo(render.Settings{})
-	// The function addOwnNamespace creates the namespace, so Render must not add it.
+	// The function addNamespaceIfOwned creates the namespace, so Render must not add it.
 	settings.Release, settings.Namespace, settings.CreateNamespace = r.name, r.namespace, false
-	if settings.Values, err = valuesOf(r.SetFlags); err != nil {
+	if settings.Values, err = encodeValues(r.SetFlags); err != nil {
 		return err
 	}
 	if settings.Capabilities, err = r.cluster.Capabilities(ctx, artefact.CapabilityQueries(settings)); err != nil {
@@ -104,12 +104,12 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 	return nil
 }
 
-// addOwnNamespace adds the namespace of the release to the objects that InstallOrUpgradeChart manages, if
+// addNamespaceIfOwned adds the namespace of the release to the objects that InstallOrUpgradeChart manages, if
 // InstallOrUpgradeChart has created or creates the namespace. A namespace that existed before the installation is not
 // added. The namespace contains the inventory, so the namespace must exist before the inventory is written.
-// addOwnNamespace creates a missing namespace if the parameter createInCluster is true and if either the flag
+// addNamespaceIfOwned creates a missing namespace if the parameter createInCluster is true and if either the flag
 // CreateNamespace is set or the chart contains the namespace.
-func (r *release) addOwnNamespace(ctx context.Context, createInCluster bool) error {
+func (r *release) addNamespaceIfOwned(ctx context.Context, createInCluster bool) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{
 			"name": r.namespace, "labels": map[string]any{"name": r.namespace, labelRelease: r.name}}}}
@@ -141,9 +141,9 @@ func (r *release) addOwnNamespace(ctx context.Context, createInCluster bool) err
 	return nil
 }
 
-// resolveRefs encodes the objects and custom resources, and determines their Refs. The Refs depend on the cluster,
-// because discovery shows which kinds are namespaced.
-func (r *release) resolveRefs(ctx context.Context) error {
+// encodeAndResolveRefs encodes the objects and custom resources, and determines their Refs. The Refs depend on the
+// cluster, because discovery shows which kinds are namespaced.
+func (r *release) encodeAndResolveRefs(ctx context.Context) error {
 	bundle, err := render.Build(r.objects, render.Options{})
 	if err != nil {
 		return r.wrapError("encoding the objects", err)
@@ -235,15 +235,15 @@ func (r *release) downloadChart(ctx context.Context) (*render.Artefact, error) {
 	return render.Load(data, render.Limits{})
 }
 
-// valuesOf returns a YAML document with the values of flags. A key of flags may contain dots, which separate nested
+// encodeValues returns a YAML document with the values of flags. A key of flags may contain dots, which separate nested
 // keys.
-func valuesOf(flags map[string]any) ([]byte, error) {
-	if len(flags) == 0 {
+func encodeValues(byDottedKey map[string]any) ([]byte, error) {
+	if len(byDottedKey) == 0 {
 		return nil, nil
 	}
 	values := map[string]any{}
-	for _, key := range slices.Sorted(maps.Keys(flags)) {
-		tree := flags[key]
+	for _, key := range slices.Sorted(maps.Keys(byDottedKey)) {
+		tree := byDottedKey[key]
 		path := splitKey(strings.TrimPrefix(key, "."))
 		for _, name := range slices.Backward(path) {
 			if name == "" {
@@ -274,7 +274,7 @@ func splitKey(key string) []string {
 
 // mergeValues copies the values of the second map to the first map, also in nested maps. If both maps have a value with
 // the same key, mergeValues returns that key, and otherwise "".
-func mergeValues(into, from map[string]any) (duplicate string) {
+func mergeValues(into, from map[string]any) (duplicateKey string) {
 	for key, value := range from {
 		old, exists := into[key]
 		oldMap, oldIsMap := old.(map[string]any)
@@ -284,8 +284,8 @@ func mergeValues(into, from map[string]any) (duplicate string) {
 			into[key] = value
 		case oldIsMap && newIsMap:
 			merged := maps.Clone(oldMap) // the caller may own oldMap
-			if duplicate = mergeValues(merged, newMap); duplicate != "" {
-				return duplicate
+			if duplicateKey = mergeValues(merged, newMap); duplicateKey != "" {
+				return duplicateKey
 			}
 			into[key] = merged
 		default:

@@ -41,7 +41,7 @@ func TestValuesOf(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			before := maps.Clone(tc.flags)
-			got, err := valuesOf(tc.flags)
+			got, err := encodeValues(tc.flags)
 			if tc.fails {
 				if reasonOf(err) != InvalidInfo {
 					t.Errorf("got %s, %v", got, err)
@@ -211,7 +211,7 @@ func FuzzValuesOf(f *testing.F) {
 	f.Add("a.b", "a.c", "x")
 	f.Add(`.a\.b`, "a", "\xff")
 	f.Fuzz(func(t *testing.T, one, two, value string) {
-		document, err := valuesOf(map[string]any{one: value, two: value})
+		document, err := encodeValues(map[string]any{one: value, two: value})
 		if err != nil {
 			return
 		}

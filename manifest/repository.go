@@ -76,7 +76,7 @@ const (
 	requestTimeout = time.Minute
 )
 
-// Find returns the newest version of a chart that satisfies the constraint in the parameter version. The parameter
+// Find returns the newest version of a chart that satisfies the constraint in the parameter constraint. The parameter
 // version is an exact version or a range such as "1.x" or ">=1.2 <2". "" means any version except pre-releases;
 // ">0.0.0-0" includes pre-releases.
 //
@@ -85,13 +85,13 @@ const (
 // the repository unless the index is cached.
 //
 // Errors are of type *Error, or are errors of ctx.
-func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersion, error) {
+func (r *Repository) Find(ctx context.Context, name, constraint string) (ChartVersion, error) {
 	name = path.Base(name) // the helm command puts the name of the repository before the name of the chart
 	if name == "." || name == "/" || name == ".." {
 		return ChartVersion{}, invalidInfo("the chart has no name: set ChartInfo.Name")
 	}
 	if strings.HasPrefix(r.URL, "oci://") {
-		return r.findImage(ctx, name, version)
+		return r.findImage(ctx, name, constraint)
 	}
 	index, err := r.readIndex(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 		return ChartVersion{}, r.repositoryError(ChartNotFound,
 			fmt.Sprintf("it has no chart %q: correct the name or the repository", name), nil)
 	}
-	i, err := r.chooseVersion(name, version, len(versions), func(i int) string { return versions[i].Version })
+	i, err := r.chooseVersion(name, constraint, len(versions), func(i int) string { return versions[i].Version })
 	if err != nil {
 		return ChartVersion{}, err
 	}
@@ -112,28 +112,28 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 // chooseVersion selects one of n versions, which are sorted with the newest first, and returns the index of the
 // selected version. If a version is equal to the parameter wanted, chooseVersion selects this version. If no version is
 // equal, chooseVersion reads the parameter wanted as a range and selects the newest version in the range.
-func (r *Repository) chooseVersion(name, wanted string, n int, versionOf func(int) string) (int, error) {
+func (r *Repository) chooseVersion(chart, wanted string, n int, newestFirst func(int) string) (int, error) {
 	for i := range n {
-		if versionOf(i) == wanted {
+		if newestFirst(i) == wanted {
 			return i, nil
 		}
 	}
 	accepted, err := semver.NewConstraint(cmp.Or(wanted, "*"))
 	if err != nil {
 		return 0, r.repositoryError(ChartNotFound,
-			fmt.Sprintf("%q is neither a version of chart %q nor a range: correct it", wanted, name), nil)
+			fmt.Sprintf("%q is neither a version of chart %q nor a range: correct it", wanted, chart), nil)
 	}
 	for i := range n {
-		if v, err := semver.NewVersion(versionOf(i)); err == nil && accepted.Check(v) {
+		if v, err := semver.NewVersion(newestFirst(i)); err == nil && accepted.Check(v) {
 			return i, nil
 		}
 	}
 	newest := ""
 	if n > 0 {
-		newest = fmt.Sprintf(" (the newest is %s)", versionOf(0))
+		newest = fmt.Sprintf(" (the newest is %s)", newestFirst(0))
 	}
 	return 0, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no version %q of chart %q%s: correct the version",
-		cmp.Or(wanted, "*"), name, newest), nil)
+		cmp.Or(wanted, "*"), chart, newest), nil)
 }
 
 // Fetch downloads a chart that Find has returned, and verifies the digest of the chart.

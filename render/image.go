@@ -89,7 +89,7 @@ func customizeWorkload(in *unstructured.Unstructured, images []target, opts Opti
 			if !ok {
 				continue
 			}
-			if err := localizeContainer(container, images); err != nil {
+			if err := localizeImageAndEnv(container, images); err != nil {
 				err.Object = input.Describe(out.Object)
 				return nil, err
 			}
@@ -137,8 +137,8 @@ func nestedMap(tree map[string]any, keys ...string) (map[string]any, bool) {
 	return tree, true
 }
 
-// localizeContainer rewrites the image of a container, and those values of environment variables that are images.
-func localizeContainer(container map[string]any, targets []target) *Error {
+// localizeImageAndEnv rewrites the image of a container, and those values of environment variables that are images.
+func localizeImageAndEnv(container map[string]any, targets []target) *Error {
 	if len(targets) == 0 {
 		return nil
 	}

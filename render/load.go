@@ -69,7 +69,7 @@ func Load(layer []byte, limits Limits) (*Artefact, error) {
 	if a.files, a.link, err = input.Untar(data, left); err != nil {
 		return nil, err
 	}
-	return a, a.detectKindAndUnpackChart(left)
+	return a, a.detectKindAndUnpackSubcharts(left)
 }
 
 // LoadFolder reads a folder. [os.Root.FS] is a safe way to open the folder. LoadFolder detects the kind of the artefact
@@ -94,10 +94,10 @@ func LoadFolderIn(root fs.FS, folder string, limits Limits) (*Artefact, error) {
 	}
 	if err == nil {
 		a.digest = digestOf(a.files)
-		err = a.detectKindAndUnpackChart(left)
+		err = a.detectKindAndUnpackSubcharts(left)
 	}
 	if err == nil && a.kind == Kustomization && a.root == "." && folder != "." {
-		err = a.readReferred(root, folder, left)
+		err = a.rebaseAndReadReferred(root, folder, left)
 		a.digest = digestOf(a.files)
 	}
 	if err != nil {
@@ -150,16 +150,16 @@ func (a *Artefact) readFolder(folder fs.FS, left *input.Budget) error {
 	})
 }
 
-// readReferred adds to the artefact all directories to which the Kustomize directory refers, directly or through other
-// directories. The files of the artefact get paths relative to root.
-func (a *Artefact) readReferred(root fs.FS, folder string, left *input.Budget) error {
+// rebaseAndReadReferred adds to the artefact all directories to which the Kustomize directory refers, directly or
+// through other directories. The files of the artefact get paths relative to root.
+func (a *Artefact) rebaseAndReadReferred(root fs.FS, folder string, left *input.Budget) error {
 	a.root = folder
 	for i, f := range a.files {
 		a.files[i].Path = path.Join(folder, f.Path)
 	}
 	read := []string{folder}
 	for next := 0; next < len(a.files); next++ { // the list grows
-		for _, target := range kustomize.ReferencedPaths(a.files[next]) {
+		for _, target := range kustomize.ResourceAndComponentPaths(a.files[next]) {
 			contains := func(dir string) bool { return target == dir || strings.HasPrefix(target, dir+"/") }
 			if !fs.ValidPath(target) || target == "." || slices.ContainsFunc(read, contains) {
 				continue
@@ -231,7 +231,7 @@ func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 		return nil, &Error{Code: InvalidArchive, File: folder,
 			Problem: "the artefact has no such folder: correct the path"}
 	}
-	return sub, sub.detectKindAndUnpackChart(input.NewBudget(Limits{}))
+	return sub, sub.detectKindAndUnpackSubcharts(input.NewBudget(Limits{}))
 }
 
 // Kind returns the kind of the artefact.
@@ -242,8 +242,8 @@ func (a *Artefact) Kind() Kind { return a.kind }
 // registry uses the same digest for the layer.
 func (a *Artefact) Digest() string { return a.digest }
 
-// detectKindAndUnpackChart finds the top folder and detects the kind of its content.
-func (a *Artefact) detectKindAndUnpackChart(left *input.Budget) error {
+// detectKindAndUnpackSubcharts finds the top folder and detects the kind of its content.
+func (a *Artefact) detectKindAndUnpackSubcharts(left *input.Budget) error {
 	roots := []string{a.root}
 	if top, ok := onlyFolder(a.files); ok && a.root == "." {
 		roots = append(roots, top)

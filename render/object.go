@@ -75,13 +75,13 @@ func encodeObject(tree map[string]any, opts Options) (*Object, error) {
 	}
 	o.Namespace, _ = metadata["namespace"].(string)
 
-	rest, err := encodeMembers(withoutKeys(metadata, append(
+	rest, err := encodeMembersAfterComma(withoutKeys(metadata, append(
 		[]string{"name", "namespace", "labels", "annotations"}, serverFields...)...))
 	if err != nil {
 		return nil, &Error{Code: InvalidObject, Object: input.Describe(tree),
 			Problem: "metadata cannot be written as JSON", Cause: err}
 	}
-	body, err := encodeMembers(withoutKeys(tree, "apiVersion", "kind", "metadata", "status"))
+	body, err := encodeMembersAfterComma(withoutKeys(tree, "apiVersion", "kind", "metadata", "status"))
 	if err != nil {
 		return nil, &Error{Code: InvalidObject, Object: input.Describe(tree),
 			Problem: "its content cannot be written as JSON", Cause: err}
@@ -93,8 +93,8 @@ func encodeObject(tree map[string]any, opts Options) (*Object, error) {
 	b = appendString(b, o.GVK.Kind)
 	b = append(b, `,"metadata":{`...)
 	o.maps = len(b)
-	b = appendMap(b, "annotations", o.annotations, nil)
-	b = appendMap(b, "labels", o.labels, nil)
+	b = appendMapAndComma(b, "annotations", o.annotations, nil)
+	b = appendMapAndComma(b, "labels", o.labels, nil)
 	o.name = len(b)
 	b = append(b, `"name":`...)
 	b = appendString(b, o.Name)
@@ -139,9 +139,9 @@ func withoutKeys(tree map[string]any, drop ...string) map[string]any {
 	return out
 }
 
-// encodeMembers returns the members of tree as JSON, with a comma before each member, so that they can be appended to
-// other members. Keys are sorted.
-func encodeMembers(tree map[string]any) ([]byte, error) {
+// encodeMembersAfterComma returns the members of tree as JSON, with a comma before each member, so that they can be
+// appended to other members. Keys are sorted.
+func encodeMembersAfterComma(tree map[string]any) ([]byte, error) {
 	if len(tree) == 0 {
 		return nil, nil
 	}
@@ -195,8 +195,8 @@ func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
 		dst = append(dst, o.data[:o.tail]...)
 	} else {
 		dst = append(dst, o.data[:o.maps]...)
-		dst = appendMap(dst, "annotations", o.annotations, over.Annotations)
-		dst = appendMap(dst, "labels", o.labels, over.Labels)
+		dst = appendMapAndComma(dst, "annotations", o.annotations, over.Annotations)
+		dst = appendMapAndComma(dst, "labels", o.labels, over.Labels)
 		dst = append(dst, o.data[o.name:o.tail]...)
 	}
 	if namespace != "" {
@@ -206,9 +206,9 @@ func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
 	return append(dst, o.data[o.tail:]...)
 }
 
-// appendMap appends the JSON member `"name":{…},` to dst. The JSON object has the entries of the parameters pairs and
-// over together, sorted by key. If pairs and over are empty, appendMap appends nothing.
-func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []byte {
+// appendMapAndComma appends the JSON member `"name":{…},` to dst. The JSON object has the entries of the parameters
+// pairs and over together, sorted by key. If pairs and over are empty, appendMapAndComma appends nothing.
+func appendMapAndComma(dst []byte, name string, pairs []pair, over map[string]string) []byte {
 	if len(pairs)+len(over) == 0 {
 		return dst
 	}
@@ -224,13 +224,13 @@ func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []
 	for len(pairs) > 0 || len(keys) > 0 {
 		switch {
 		case len(keys) == 0 || len(pairs) > 0 && pairs[0].key < keys[0]:
-			dst = appendMember(dst, pairs[0].key, pairs[0].value)
+			dst = appendMemberAndComma(dst, pairs[0].key, pairs[0].value)
 			pairs = pairs[1:]
 		default:
 			if len(pairs) > 0 && pairs[0].key == keys[0] {
 				pairs = pairs[1:]
 			}
-			dst = appendMember(dst, keys[0], over[keys[0]])
+			dst = appendMemberAndComma(dst, keys[0], over[keys[0]])
 			keys = keys[1:]
 		}
 	}
@@ -238,7 +238,7 @@ func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []
 	return append(dst, ',')
 }
 
-func appendMember(dst []byte, key, value string) []byte {
+func appendMemberAndComma(dst []byte, key, value string) []byte {
 	dst = appendString(dst, key)
 	dst = append(dst, ':')
 	dst = appendString(dst, value)

@@ -40,7 +40,8 @@ func (k *Kyma) ConvertFrom(src *v1beta2.Kyma) error {
 	if !tryRestoreAlphaFromAnnotation(src.Annotations, contentOfKyma(to)) {
 		to = fromStoredKyma(src)
 	}
-	meta, err := metaWithLosses(src.ObjectMeta, contentOfStoredKyma(toStoredKyma(to)), contentOfStoredKyma(src))
+	meta, err := metaWithLossesIfFitting(src.ObjectMeta, contentOfStoredKyma(toStoredKyma(to)),
+		contentOfStoredKyma(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindKyma), meta
 	*k = *to
 	return err
@@ -64,7 +65,7 @@ func (m *Manifest) ConvertFrom(src *v1beta2.Manifest) error {
 	if !tryRestoreAlphaFromAnnotation(src.Annotations, contentOfManifest(to)) {
 		to = fromStoredManifest(src)
 	}
-	meta, err := metaWithLosses(src.ObjectMeta, contentOfStoredManifest(toStoredManifest(to)),
+	meta, err := metaWithLossesIfFitting(src.ObjectMeta, contentOfStoredManifest(toStoredManifest(to)),
 		contentOfStoredManifest(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindManifest), meta
 	*m = *to
@@ -92,7 +93,7 @@ func (t *ModuleTemplate) ConvertFrom(src *v1beta2.ModuleTemplate) error {
 		to = lossyFromStoredModuleTemplate(src)
 	}
 	to.Labels, to.Annotations = src.Labels, src.Annotations // toStoredModuleTemplate reads module and version from them
-	meta, err := metaWithLosses(src.ObjectMeta, contentOfStoredModuleTemplate(toStoredModuleTemplate(to)),
+	meta, err := metaWithLossesIfFitting(src.ObjectMeta, contentOfStoredModuleTemplate(toStoredModuleTemplate(to)),
 		contentOfStoredModuleTemplate(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindModuleTemplate), meta
 	*t = *to
@@ -120,8 +121,8 @@ func contentOfStoredManifest(m *v1beta2.Manifest) content {
 }
 func contentOfStoredModuleTemplate(t *v1beta2.ModuleTemplate) content { return content{Spec: &t.Spec} }
 
-// tree returns the spec and the status as JSON values in which lists are folded (see mergeComponentsIntoModules).
-func (v content) tree() (map[string]any, error) {
+// foldedTree returns the spec and the status as JSON values in which lists are folded (see mergeComponentsIntoModules).
+func (v content) foldedTree() (map[string]any, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encoding spec and status: %w", err)
@@ -136,9 +137,10 @@ func (v content) tree() (map[string]any, error) {
 	return tree, nil
 }
 
-// setTree sets the spec and the status from JSON values in which lists are folded, that is, merged for the comparison
-// (see mergeComponentsIntoModules). If setTree returns an error, the content of the spec and the status is undefined.
-func (v content) setTree(tree map[string]any) error {
+// setFoldedTree sets the spec and the status from JSON values in which lists are folded, that is, merged for the
+// comparison (see mergeComponentsIntoModules). If setFoldedTree returns an error, the content of the spec and the
+// status is undefined.
+func (v content) setFoldedTree(tree map[string]any) error {
 	if v.unfold != nil {
 		v.unfold(tree)
 	}
@@ -154,19 +156,19 @@ func (v content) setTree(tree map[string]any) error {
 	return json.Unmarshal(data, &v)
 }
 
-// restoreLosses puts values that were lost in a conversion back into an object.
-func (v content) restoreLosses(all []loss) error {
+// restoreUneditedLosses puts values that were lost in a conversion back into an object.
+func (v content) restoreUneditedLosses(all []loss) error {
 	if len(all) == 0 {
 		return nil
 	}
-	tree, err := v.tree()
+	tree, err := v.foldedTree()
 	if err != nil {
 		return err
 	}
-	if err := restore(tree, all); err != nil {
+	if err := restoreUnedited(tree, all); err != nil {
 		return err
 	}
-	return v.setTree(tree)
+	return v.setFoldedTree(tree)
 }
 
 // restoreStoredFromAnnotation restores the losses that are recorded in the annotation of a v1alpha1 object that is
@@ -177,7 +179,7 @@ func restoreStoredFromAnnotation(annotations map[string]string, to content) erro
 		return errors.New("the object has values that do not fit into v1alpha1: read and write it in v1beta2")
 	}
 	if err == nil {
-		err = to.restoreLosses(b.Losses)
+		err = to.restoreUneditedLosses(b.Losses)
 	}
 	if err != nil {
 		return fmt.Errorf("annotation %s is not valid: %w; remove it", AnnotationConversion, err)
@@ -189,9 +191,9 @@ func restoreStoredFromAnnotation(annotations map[string]string, to content) erro
 // v1beta2 object that is read as v1alpha1. Every stored object must be readable, so tryRestoreAlphaFromAnnotation
 // ignores an invalid annotation: in this case, tryRestoreAlphaFromAnnotation returns false, and may have set some of
 // the values in the v1alpha1 object.
-func tryRestoreAlphaFromAnnotation(annotations map[string]string, to content) (isFullyRestored bool) {
+func tryRestoreAlphaFromAnnotation(annotations map[string]string, to content) (isAnnotationValid bool) {
 	b, err := decodeLosses(Version, annotations[AnnotationConversion])
-	return err == nil && to.restoreLosses(b.Losses) == nil
+	return err == nil && to.restoreUneditedLosses(b.Losses) == nil
 }
 
 // metaWithAllLosses returns the metadata of a v1beta2 object, with an annotation that contains the values of the
@@ -215,10 +217,10 @@ func metaWithAllLosses(meta metav1.ObjectMeta, roundTripped, original content) (
 	return withConversionAnnotation(meta, annotation), nil
 }
 
-// metaWithLosses returns the metadata of a v1alpha1 object with an annotation, which contains the values of the v1beta2
-// original for which v1alpha1 has no field. If these values are too large, the annotation only states that they were
-// left out.
-func metaWithLosses(meta metav1.ObjectMeta, roundTripped, original content) (metav1.ObjectMeta, error) {
+// metaWithLossesIfFitting returns the metadata of a v1alpha1 object with an annotation, which contains the values of
+// the v1beta2 original for which v1alpha1 has no field. If these values are too large, the annotation only states that
+// they were left out.
+func metaWithLossesIfFitting(meta metav1.ObjectMeta, roundTripped, original content) (metav1.ObjectMeta, error) {
 	lost, err := findLosses(roundTripped, original)
 	if err != nil {
 		return meta, err
@@ -233,11 +235,11 @@ func metaWithLosses(meta metav1.ObjectMeta, roundTripped, original content) (met
 // findLosses returns the values that a conversion loses. The parameter "original" is the original object, and the
 // parameter "roundTripped" is the object after a conversion to the other API version and back.
 func findLosses(roundTripped, original content) ([]loss, error) {
-	was, err := roundTripped.tree()
+	was, err := roundTripped.foldedTree()
 	if err != nil {
 		return nil, err
 	}
-	is, err := original.tree()
+	is, err := original.foldedTree()
 	if err != nil {
 		return nil, err
 	}

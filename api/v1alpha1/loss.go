@@ -92,7 +92,7 @@ func appendLosses(path []any, roundTripped, original any, found *[]loss) error {
 	wasList, wasSlice := roundTripped.([]any)
 	isList, isSlice := original.([]any)
 	if wasSlice && isSlice {
-		if key := commonListMapKey(wasList, isList); key != "" {
+		if key := keyWithSameValues(wasList, isList); key != "" {
 			for i, e := range isList {
 				step := map[string]any{key: e.(map[string]any)[key]}
 				if err := appendLosses(append(slices.Clip(path), step), wasList[i], e, found); err != nil {
@@ -128,10 +128,10 @@ func encodeOrEmpty(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// commonListMapKey returns the name of a field by which the elements of two lists can be matched: the values of this
-// field are unique, and the same in both lists in the same order. If there is no such field, commonListMapKey returns
+// keyWithSameValues returns the name of a field by which the elements of two lists can be matched: the values of this
+// field are unique, and the same in both lists in the same order. If there is no such field, keyWithSameValues returns
 // "".
-func commonListMapKey(a, b []any) string {
+func keyWithSameValues(a, b []any) string {
 	for _, key := range []string{"name", "type"} {
 		names := namesIfUnique(a, key)
 		if names != nil && slices.Equal(names, namesIfUnique(b, key)) {
@@ -155,23 +155,24 @@ func namesIfUnique(list []any, key string) []string {
 	return names
 }
 
-// restore replaces values in tree by their original values; a value that was edited since the conversion is kept.
-func restore(tree map[string]any, all []loss) error {
+// restoreUnedited replaces values in tree by their original values; a value that was edited since the conversion is
+// kept.
+func restoreUnedited(tree map[string]any, all []loss) error {
 	for _, l := range all {
-		if err := restoreOne(tree, l); err != nil {
+		if err := restoreIfUnedited(tree, l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func restoreOne(tree map[string]any, l loss) error {
+func restoreIfUnedited(tree map[string]any, l loss) error {
 	if len(l.Path) < 2 {
 		return fmt.Errorf("a path of %d steps", len(l.Path))
 	}
 	var here any = tree
 	for _, step := range l.Path[:len(l.Path)-1] {
-		if here = childAt(here, step); here == (absent{}) {
+		if here = childOrAbsent(here, step); here == (absent{}) {
 			return nil // the parent was removed by an edit
 		}
 	}
@@ -196,8 +197,8 @@ func restoreOne(tree map[string]any, l loss) error {
 	return nil
 }
 
-// childAt returns the child of a value at one step of a path, or absent{} if there is no such child.
-func childAt(here, step any) any {
+// childOrAbsent returns the child of a value at one step of a path, or absent{} if there is no such child.
+func childOrAbsent(here, step any) any {
 	switch step := step.(type) {
 	case string:
 		fields, _ := here.(map[string]any)

@@ -99,7 +99,7 @@ func toStoredModuleTemplate(t *ModuleTemplate) *v1beta2.ModuleTemplate {
 	from := t.DeepCopy()
 	return &v1beta2.ModuleTemplate{Spec: v1beta2.ModuleTemplateSpec{
 		Channel: from.Spec.Channel, Data: from.Spec.Data, Descriptor: from.Spec.Descriptor,
-		ModuleName: moduleNameFromLabel(t), Version: versionFromAnnotationOrDescriptor(t),
+		ModuleName: validModuleNameFromLabel(t), Version: firstValidVersion(t),
 		Target: storedTarget(from.Spec.Target),
 	}}
 }
@@ -130,17 +130,17 @@ var (
 	validVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?$`)
 )
 
-// moduleNameFromLabel returns the name of the module from its label, or "" if v1beta2 does not accept this name.
-func moduleNameFromLabel(t *ModuleTemplate) string {
+// validModuleNameFromLabel returns the name of the module from its label, or "" if v1beta2 does not accept this name.
+func validModuleNameFromLabel(t *ModuleTemplate) string {
 	if name := t.Labels[v1beta2.LabelModuleName]; len(name) <= 64 && validName.MatchString(name) {
 		return name
 	}
 	return ""
 }
 
-// versionFromAnnotationOrDescriptor returns the version of the module from its annotation, or else from its descriptor.
-// versionFromAnnotationOrDescriptor returns "" if v1beta2 accepts neither.
-func versionFromAnnotationOrDescriptor(t *ModuleTemplate) string {
+// firstValidVersion returns the version of the module from its annotation, or else from its descriptor.
+// firstValidVersion returns "" if v1beta2 accepts neither.
+func firstValidVersion(t *ModuleTemplate) string {
 	var descriptor struct {
 		Component struct {
 			Version string `json:"version"`

@@ -156,7 +156,8 @@ func validated(s Source, err error) (Source, error) {
 func decodeStrict(raw []byte, fields map[string]json.RawMessage, into any, known ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, name) {
-			return &SourceError{Field: name, Message: fmt.Sprintf("there is no such field; use %s", enumerate(known))}
+			return &SourceError{Field: name, Message: fmt.Sprintf("there is no such field; use %s",
+				joinQuotedWithOr(known))}
 		}
 	}
 	err := json.Unmarshal(raw, into)
@@ -238,12 +239,12 @@ func (s *KustomizeSpec) validate() error {
 
 func unknownType(t SourceType) *SourceError {
 	return &SourceError{Field: "type", Message: fmt.Sprintf("%q is not a type; use %s", t,
-		enumerate([]string{string(SourceOCIRef), string(SourceOCIDir), string(SourceHelmChart),
+		joinQuotedWithOr([]string{string(SourceOCIRef), string(SourceOCIDir), string(SourceHelmChart),
 			string(SourceKustomize)}))}
 }
 
-// enumerate joins quoted words for a sentence: "a", "b" or "c".
-func enumerate(words []string) string {
+// joinQuotedWithOr joins quoted words for a sentence: "a", "b" or "c".
+func joinQuotedWithOr(words []string) string {
 	var b []byte
 	for i, w := range words {
 		switch {

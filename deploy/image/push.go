@@ -12,19 +12,20 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// push pushes the images to a registry. The first image gets the reference in the parameter "to". The other images keep
-// their own names, and get the path and the tag of this reference. push prints the pushed references to out.
-func push(ctx context.Context, to string, images []*image, out io.Writer) error {
-	first, err := name.ParseReference(to)
+// push pushes the images to a registry. The first image gets the reference in the parameter "firstReference". The other
+// images keep their own names, and get the path and the tag of this reference. push prints the pushed references to
+// out.
+func push(ctx context.Context, firstReference string, images []*image, out io.Writer) error {
+	first, err := name.ParseReference(firstReference)
 	if err != nil {
 		return fmt.Errorf("--push: %w", err)
 	}
 	tag, ok := first.(name.Tag)
 	if !ok {
-		return fmt.Errorf("--push: %q has a digest, which cannot be chosen: give a tag, or none", to)
+		return fmt.Errorf("--push: %q has a digest, which cannot be chosen: give a tag, or none", firstReference)
 	}
 	version := tag.TagStr()
-	if !strings.HasSuffix(to, ":"+version) {
+	if !strings.HasSuffix(firstReference, ":"+version) {
 		version = images[0].version
 	}
 	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),

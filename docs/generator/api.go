@@ -49,14 +49,14 @@ func writeFields(b *strings.Builder, path string, of apiextensionsv1.JSONSchemaP
 	for _, name := range slices.Sorted(maps.Keys(of.Properties)) {
 		p := of.Properties[name]
 		field, inner := path+"."+name, p
-		kind := typeOf(p)
+		kind := typeOrEnumValues(p)
 		switch {
 		case p.Type == "array" && p.Items != nil && p.Items.Schema != nil:
 			field, inner = field+"[]", *p.Items.Schema
-			kind = "list of " + typeOf(inner)
+			kind = "list of " + typeOrEnumValues(inner)
 		case p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil:
 			field, inner = field+".*", *p.AdditionalProperties.Schema
-			kind = "map of " + typeOf(inner)
+			kind = "map of " + typeOrEnumValues(inner)
 		}
 		about := p.Description + constraints(p, slices.Contains(of.Required, name))
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", field, kind, cell(about))
@@ -66,8 +66,8 @@ func writeFields(b *strings.Builder, path string, of apiextensionsv1.JSONSchemaP
 	}
 }
 
-// typeOf returns the type of a field as text for the page, such as "integer" or the list of allowed values.
-func typeOf(p apiextensionsv1.JSONSchemaProps) string {
+// typeOrEnumValues returns the type of a field as text for the page, such as "integer" or the list of allowed values.
+func typeOrEnumValues(p apiextensionsv1.JSONSchemaProps) string {
 	switch {
 	case len(p.Enum) > 0:
 		var values []string

@@ -34,13 +34,13 @@ func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 	b.WriteString("| flag | default | |\n|---|---|---|\n")
 	flags.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
-			fmt.Fprintf(b, "| `%s` | %s | %s |\n", flagName(f), defaultOf(f), cell(f.Usage))
+			fmt.Fprintf(b, "| `%s` | %s | %s |\n", flagWithShorthand(f), defaultOf(f), cell(f.Usage))
 		}
 	})
 }
 
-// flagName returns the flag in the form for the command line, with its shorthand if it has one.
-func flagName(f *pflag.Flag) string {
+// flagWithShorthand returns the flag in the form for the command line, with its shorthand if it has one.
+func flagWithShorthand(f *pflag.Flag) string {
 	name := "--" + f.Name
 	if f.Shorthand != "" {
 		name = "-" + f.Shorthand + ", " + name

@@ -46,7 +46,7 @@ func TestUpToDate(t *testing.T) {
 func registeredMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	seen := &describer{}
-	metrics.Register(seen, metrics.Sources{})
+	metrics.MustRegister(seen, metrics.Sources{})
 	form := regexp.MustCompile(
 		`^Desc\{fqName: "([^"]+)", help: ".*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
 	names := regexp.MustCompile(`(\w+)=`)
@@ -94,7 +94,7 @@ func (d *describer) Register(c prometheus.Collector) error {
 // TestMetricsAreThoseOfTheRegistry checks that the metrics that are parsed from the source equal the registered
 // metrics.
 func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
-	all, err := declaredMetrics(root)
+	all, err := declaredManagerMetrics(root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func collectVerbs(c *cobra.Command, all *[]*cobra.Command) {
 
 // writeVerb writes the section of one verb: its description, usage, examples and own flags.
 func writeVerb(b *strings.Builder, c *cobra.Command) {
-	fmt.Fprintf(b, "\n## %s\n\n%s\n\n```text\n%s\n```\n", c.CommandPath(), escapeHTML(c.Long), c.UseLine())
+	fmt.Fprintf(b, "\n## %s\n\n%s\n\n```text\n%s\n```\n", c.CommandPath(), escapePlaceholders(c.Long), c.UseLine())
 	if c.HasExample() {
 		fmt.Fprintf(b, "\n```text\n%s\n```\n", unindent(c.Example))
 	}
@@ -63,8 +63,8 @@ func writeVerb(b *strings.Builder, c *cobra.Command) {
 	}
 }
 
-// escapeHTML escapes placeholders such as <name>, which Markdown would interpret as HTML.
-func escapeHTML(text string) string { return strings.ReplaceAll(text, "<", "\\<") }
+// escapePlaceholders escapes placeholders such as <name>, which Markdown would interpret as HTML.
+func escapePlaceholders(text string) string { return strings.ReplaceAll(text, "<", "\\<") }
 
 // unindent removes the indentation by two spaces from the text of an example.
 func unindent(text string) string {

@@ -26,8 +26,8 @@ var constructors = map[string]string{
 	"NewCounts": "gauge",
 }
 
-// declaredMetrics returns the metrics that the source files of internal/metrics declare, sorted by name.
-func declaredMetrics(root string) ([]metric, error) {
+// declaredManagerMetrics returns the metrics that the source files of internal/metrics declare, sorted by name.
+func declaredManagerMetrics(root string) ([]metric, error) {
 	folder := filepath.Join(root, "internal/metrics")
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -145,7 +145,7 @@ func stringsOf(e ast.Expr) []string {
 
 // metricsPage returns the page of all metrics of the manager.
 func metricsPage(root string) (string, error) {
-	all, err := declaredMetrics(root)
+	all, err := declaredManagerMetrics(root)
 	if err != nil {
 		return "", err
 	}

@@ -66,14 +66,14 @@ const (
 	wrongOperation
 )
 
-// decide returns what the webhook does about a call. The table below lists the operations and what the webhook does.
+// classify returns what the webhook does about a call. The table below lists the operations and what the webhook does.
 //
 //	CREATE, DELETE                   report the object
 //	UPDATE of the object             report if the spec changed, or if the old or the new object has no spec
 //	UPDATE of its status             report if the status changed
 //	UPDATE of another subresource    wrong subresource
 //	anything else                    wrong operation
-func (v *review) decide() verdict {
+func (v *review) classify() verdict {
 	r := v.Request
 	changed := false
 	switch {
@@ -169,7 +169,7 @@ type admission struct {
 func (a *admission) queueEventIfChanged(manager string, v *review) (message string) {
 	object := v.reviewedObject()
 	name := protocol.Name{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}
-	switch v.decide() {
+	switch v.classify() {
 	case wrongOperation:
 		return fmt.Sprintf("operation %s not supported for %s", v.Request.Operation, v.Request.Kind.String())
 	case wrongSubresource:

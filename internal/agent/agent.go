@@ -250,10 +250,11 @@ func (a *Agent) Run(ctx context.Context) error {
 // reportWatchlistError records the reason why the watch list cannot be read. nil means that it can be read again.
 func (a *Agent) reportWatchlistError(err error) {
 	if err == nil {
-		a.problems.set(" reading", "")
+		a.problems.setAndNotify(" reading", "")
 		return
 	}
-	a.problems.set(" reading", fmt.Sprintf("cannot read ConfigMap %s: %.180s", a.o.Watchlist, textWithoutURL(err)))
+	a.problems.setAndNotify(" reading", fmt.Sprintf("cannot read ConfigMap %s: %.180s", a.o.Watchlist,
+		textWithoutURL(err)))
 }
 
 // triggerHeartbeat makes the next heartbeat due.
@@ -271,7 +272,7 @@ func (a *Agent) triggerHeartbeat() {
 func (a *Agent) heartbeatInterval() time.Duration {
 	usual := protocol.DefaultHeartbeatInterval
 	if list := a.watchlist.Load(); list != nil {
-		usual = list.EffectiveHeartbeatInterval()
+		usual = list.HeartbeatIntervalOrDefault()
 	}
 	if a.queue.HasUndeliveredOrRecent() {
 		return usual

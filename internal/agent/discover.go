@@ -40,8 +40,8 @@ type answer struct {
 // cacheTTL is the time for which discovery is cached. cacheTTL is short, so that the kinds of a new CRD are found soon.
 const cacheTTL = time.Second
 
-// get reads JSON from a path of the API server.
-func (d *discovery) get(ctx context.Context, path string, into any) error {
+// getCached reads JSON from a path of the API server.
+func (d *discovery) getCached(ctx context.Context, path string, into any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a, known := d.answers[path]
@@ -99,7 +99,7 @@ func (d *discovery) versions(ctx context.Context, group string) ([]string, error
 		PreferredVersion struct{ Version string }
 		Versions         []struct{ Version string }
 	}
-	if err := d.get(ctx, "/apis/"+group, &answer); err != nil {
+	if err := d.getCached(ctx, "/apis/"+group, &answer); err != nil {
 		return nil, err
 	}
 	all := []string{answer.PreferredVersion.Version}
@@ -121,7 +121,7 @@ func (d *discovery) findKind(ctx context.Context, version schema.GroupVersion, r
 	var list struct {
 		Resources []struct{ Name, Kind string }
 	}
-	if err := d.get(ctx, path, &list); err != nil {
+	if err := d.getCached(ctx, path, &list); err != nil {
 		return "", false, err
 	}
 	for _, r := range list.Resources {

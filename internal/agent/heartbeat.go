@@ -60,16 +60,16 @@ func (a *Agent) sendHeartbeats(ctx context.Context) {
 }
 
 // sendHeartbeat sends one heartbeat. sendHeartbeat returns true if the usual interval applies until the next heartbeat.
-func (a *Agent) sendHeartbeat(ctx context.Context) (keepsUsualInterval bool) {
+func (a *Agent) sendHeartbeat(ctx context.Context) (skipBackoff bool) {
 	sequence, pending, lost := a.queue.State(protocol.ManagerName)
 	h := protocol.Heartbeat{
 		BootID: a.queue.BootID(), Version: a.o.Version, Sequence: sequence, Pending: pending, EventsLost: lost > 0,
-		Problem: a.problems.text(),
+		Problem: a.problems.truncatedText(),
 	}
 	if list := a.watchlist.Load(); list != nil {
 		h.Watchlist = list.Digest()
 	}
-	body, err := encodeHeartbeat(h)
+	body, err := encodeWithinLimit(h)
 	if err != nil {
 		a.o.Log.Error(err, "a heartbeat cannot be written as JSON")
 		return true
@@ -109,8 +109,8 @@ func (a *Agent) recordControlPlaneReachability(problem string) {
 	}
 }
 
-// encodeHeartbeat returns the body of a heartbeat. If the body would be too large, Heartbeat.Problem is shortened.
-func encodeHeartbeat(h protocol.Heartbeat) ([]byte, error) {
+// encodeWithinLimit returns the body of a heartbeat. If the body would be too large, Heartbeat.Problem is shortened.
+func encodeWithinLimit(h protocol.Heartbeat) ([]byte, error) {
 	for {
 		body, err := json.Marshal(h)
 		if err != nil || len(body) < protocol.MaxHeartbeatBytes || h.Problem == "" {
@@ -128,8 +128,8 @@ type problems struct {
 	all map[string]string // guarded by mu
 }
 
-// set stores the text of the problem with the given key. An empty text removes the problem.
-func (p *problems) set(key, text string) {
+// setAndNotify stores the text of the problem with the given key. An empty text removes the problem.
+func (p *problems) setAndNotify(key, text string) {
 	p.mu.Lock()
 	changed := p.all[key] != text
 	if text == "" {
@@ -143,8 +143,8 @@ func (p *problems) set(key, text string) {
 	}
 }
 
-// text returns all problems in one text, shortened to the size that a heartbeat allows.
-func (p *problems) text() string {
+// truncatedText returns all problems in one text, shortened to the size that a heartbeat allows.
+func (p *problems) truncatedText() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	lines := make([]string, 0, len(p.all))

@@ -76,11 +76,11 @@ func (i *identity) watch(ctx context.Context, interval time.Duration, use func(*
 			fallthrough
 		default:
 			failed = 0
-			i.problems.set("certificates", "")
+			i.problems.setAndNotify("certificates", "")
 		}
 		if failed == 3 { // fewer failures may be caused by files that are being written
 			i.log.Error(err, "the certificate files cannot be used; those read before stay in use")
-			i.problems.set("certificates", err.Error())
+			i.problems.setAndNotify("certificates", err.Error())
 		}
 		select {
 		case <-ctx.Done():

@@ -282,12 +282,12 @@ func TestConnection(t *testing.T) {
 func awaitText(t *testing.T, p *problems, part string) {
 	t.Helper()
 	for end := time.Now().Add(deadline); time.Now().Before(end); {
-		if text := p.text(); strings.Contains(text, part) && (part != "" || text == "") {
+		if text := p.truncatedText(); strings.Contains(text, part) && (part != "" || text == "") {
 			return
 		}
 		<-time.After(5 * time.Millisecond)
 	}
-	t.Fatalf("the problem is %q, want %q", p.text(), part)
+	t.Fatalf("the problem is %q, want %q", p.truncatedText(), part)
 }
 
 // TestTrust checks which listeners the agent trusts, and which versions of TLS it accepts.
@@ -363,7 +363,7 @@ func TestIdentityErrors(t *testing.T) {
 func TestHeartbeat(t *testing.T) {
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)
-	a.problems.set("x", strings.Repeat(`<"ü`, 200))
+	a.problems.setAndNotify("x", strings.Repeat(`<"ü`, 200))
 	ctx, stop := context.WithCancel(t.Context())
 	var refusals sync.WaitGroup
 	refusals.Add(2)
@@ -496,22 +496,22 @@ func TestBeatClosesConnections(t *testing.T) {
 func TestProblems(t *testing.T) {
 	changed := 0
 	p := &problems{all: map[string]string{}, changed: func() { changed++ }}
-	p.set("b", "b is bad")
-	p.set("b", "b is bad")
-	p.set("a", "a is bad")
-	if got := p.text(); got != "a is bad; b is bad" || changed != 2 {
+	p.setAndNotify("b", "b is bad")
+	p.setAndNotify("b", "b is bad")
+	p.setAndNotify("a", "a is bad")
+	if got := p.truncatedText(); got != "a is bad; b is bad" || changed != 2 {
 		t.Errorf("%q after %d changes", got, changed)
 	}
-	p.set("c", strings.Repeat("ö", 300))
-	if got := p.text(); len(got) > maxProblemBytes || !strings.HasSuffix(got, " … (3 problems)") ||
+	p.setAndNotify("c", strings.Repeat("ö", 300))
+	if got := p.truncatedText(); len(got) > maxProblemBytes || !strings.HasSuffix(got, " … (3 problems)") ||
 		strings.Contains(got, "�") {
 		t.Errorf("%q", got)
 	}
 	for _, of := range []string{"a", "b", "c"} {
-		p.set(of, "")
+		p.setAndNotify(of, "")
 	}
-	if p.text() != "" {
-		t.Errorf("%q", p.text())
+	if p.truncatedText() != "" {
+		t.Errorf("%q", p.truncatedText())
 	}
 }
 

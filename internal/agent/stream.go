@@ -68,7 +68,7 @@ func (s *stream) run(ctx context.Context) {
 	defer close(s.done)
 	defer func() {
 		s.dropRecords()
-		s.problems.set(s.problemKey(), "")
+		s.problems.setAndNotify(s.problemKey(), "")
 	}()
 	query := metav1.ListOptions{LabelSelector: s.plan.query.selector}
 	if s.plan.query.name != "" {
@@ -78,7 +78,7 @@ func (s *stream) run(ctx context.Context) {
 		Source: watch.ClientSource(s.listPage, s.openWatch), Query: query, ListSlots: s.listSlots,
 		PageSize: pageSize, MaxPages: maxListPages, MaxObjects: maxListPages * pageSize, WatchTimeout: s.timeout,
 		MinDelay: outbox.MinRetryDelay, MaxDelay: maxRetryDelay, HealthyAfter: s.problemDelay, Retry: s.retry,
-		Page: s.addPage, Listed: s.finishListAndReport, Event: s.receive, Failed: s.reportFailure,
+		Page: s.addPage, Listed: s.finishListAndReport, Event: s.recordAndReportChange, Failed: s.reportFailure,
 		Opened: s.recordOpened, Closed: s.metrics.watches.Dec,
 	})
 }
@@ -95,25 +95,25 @@ func (s *stream) problemKey() string { return s.name() + " " + s.plan.query.vers
 // recordOpened records that a watch is open.
 func (s *stream) recordOpened() {
 	s.metrics.watches.Inc()
-	s.problems.set(s.problemKey(), "")
+	s.problems.setAndNotify(s.problemKey(), "")
 }
 
 // reportFailure records that a resource cannot be watched. A failure is recorded only after it has lasted for some
 // time, because new rights take effect with a delay, and the CRD of a removed module is deleted before its entry in the
 // watch list.
-func (s *stream) reportFailure(err error, since time.Time) error {
+func (s *stream) reportFailure(err error, failingSince time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
 	case apierrors.IsNotFound(err):
-		if delay := s.failureGracePeriod(s.problemDelay, s.removalDelay); time.Since(since) >= delay {
-			s.problems.set(s.problemKey(), s.name()+" does not exist in the runtime")
+		if delay := s.failureGracePeriod(s.problemDelay, s.removalDelay); time.Since(failingSince) >= delay {
+			s.problems.setAndNotify(s.problemKey(), s.name()+" does not exist in the runtime")
 		}
-		s.reportMayHaveChangedOnCRDRemoval()
-	case time.Since(since) < s.problemDelay:
+		s.reportCRDRemovalOnce()
+	case time.Since(failingSince) < s.problemDelay:
 	case apierrors.IsForbidden(err):
-		s.problems.set(s.problemKey(), "not allowed to list and watch "+s.name())
+		s.problems.setAndNotify(s.problemKey(), "not allowed to list and watch "+s.name())
 	default:
-		s.problems.set(s.problemKey(), fmt.Sprintf("cannot watch %s: %.120s", s.name(), textWithoutURL(err)))
+		s.problems.setAndNotify(s.problemKey(), fmt.Sprintf("cannot watch %s: %.120s", s.name(), textWithoutURL(err)))
 	}
 	return nil
 }
@@ -129,10 +129,10 @@ func (s *stream) failureGracePeriod(ifNeverWatched, ifWatched time.Duration) tim
 	return ifNeverWatched
 }
 
-// reportMayHaveChangedOnCRDRemoval is called when the CRD of a resource was deleted. It reports once to each target
-// that any object of the resource may have changed. If the CRD is created again, the stream compares the new objects
-// with its records of the former ones.
-func (s *stream) reportMayHaveChangedOnCRDRemoval() {
+// reportCRDRemovalOnce is called when the CRD of a resource was deleted. It reports once to each target that any object
+// of the resource may have changed. If the CRD is created again, the stream compares the new objects with its records
+// of the former ones.
+func (s *stream) reportCRDRemovalOnce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.known) > 0 && !s.outdated {
@@ -266,7 +266,7 @@ func (i *introduction) add(o *metav1.ObjectMeta) {
 	if i.tooLarge {
 		return
 	}
-	trimmed := protocol.TrimMetadata(o)
+	trimmed := protocol.EventMetadata(o)
 	trimmed.Namespace, trimmed.Name = o.Namespace, o.Name
 	i.bytes += 200 + estimateMetadataSize(trimmed)
 	if i.tooLarge = i.bytes > maxMetadataBytes; i.tooLarge {
@@ -276,8 +276,8 @@ func (i *introduction) add(o *metav1.ObjectMeta) {
 	i.objects = append(i.objects, *trimmed)
 }
 
-// receive handles one event of the watch: it records the object and reports the change.
-func (s *stream) receive(e watch.Event[metav1.PartialObjectMetadata]) {
+// recordAndReportChange handles one event of the watch: it records the object and reports the change.
+func (s *stream) recordAndReportChange(e watch.Event[metav1.PartialObjectMetadata]) {
 	o, deleted := &e.Object.ObjectMeta, e.Deleted
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,7 +336,7 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 		}
 		done = append(done, to)
 		if trimmed == nil && o != nil {
-			trimmed = ifSmall(protocol.TrimMetadata(o))
+			trimmed = ifSmall(protocol.EventMetadata(o))
 		}
 		s.queue.Add(to.manager, outbox.Change{Event: protocol.Event{
 			Watched: name, WatchedGVK: to.kind, Resource: s.plan.query.resource, Deleted: deleted, Object: trimmed,
@@ -346,14 +346,14 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 
 // reportAllMayHaveChangedLocked reports to each target that any object of the resource may have changed. The lifecycle
 // manager gets one event, which contains the metadata of all objects (the parameter "objects") if there is room for
-// this metadata. The managers of Watchers support only events about single objects: if "complete" is true, each of them
-// gets one event for each object in "records". The caller of reportAllMayHaveChangedLocked must hold mu.
+// this metadata. The managers of Watchers support only events about single objects: if "recordsComplete" is true, each
+// of them gets one event for each object in "records". The caller of reportAllMayHaveChangedLocked must hold mu.
 func (s *stream) reportAllMayHaveChangedLocked(targets []target, records map[string]record, objects *introduction,
-	complete bool) {
+	recordsComplete bool) {
 	var done []addressee
 	for _, t := range targets {
 		to := s.managerAndEventGVKLocked(t)
-		if complete && to.manager != protocol.ManagerName {
+		if recordsComplete && to.manager != protocol.ManagerName {
 			s.reportEachObjectLocked(t, to, records)
 			continue
 		}

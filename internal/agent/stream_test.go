@@ -288,7 +288,7 @@ func (s *stage) awaitProblem(t *testing.T, want string) {
 	t.Helper()
 	got := ""
 	for end := time.Now().Add(deadline); time.Now().Before(end); {
-		if got = s.problems.text(); got == want || want != "" && strings.HasPrefix(got, want) {
+		if got = s.problems.truncatedText(); got == want || want != "" && strings.HasPrefix(got, want) {
 			return
 		}
 		<-time.After(10 * time.Millisecond)
@@ -464,7 +464,7 @@ func TestStreamProblems(t *testing.T) {
 func TestStreamOfRemovedModule(t *testing.T) {
 	s := newStage(t)
 	s.problemDelay, s.removalDelay = time.Hour, time.Hour
-	s.problems.changed = func() { t.Errorf("a problem is reported: %s", s.problems.text()) }
+	s.problems.changed = func() { t.Errorf("a problem is reported: %s", s.problems.truncatedText()) }
 	s.api.set("t1", nil, false)
 	s.apply(t, things)
 	s.await(t, "lifecycle-manager v1 Thing began with t1")
@@ -482,7 +482,7 @@ func TestStreamOfRemovedModule(t *testing.T) {
 func TestStreamBeforeRights(t *testing.T) {
 	s := newStage(t)
 	s.problemDelay = time.Hour
-	s.problems.changed = func() { t.Errorf("a problem is reported: %s", s.problems.text()) }
+	s.problems.changed = func() { t.Errorf("a problem is reported: %s", s.problems.truncatedText()) }
 	s.api.set("t1", nil, false)
 	s.api.answer(http.StatusForbidden)
 	s.apply(t, things)
@@ -526,11 +526,11 @@ func TestStreamProblemsOfVersions(t *testing.T) {
 	_ = versions["v2"].reportFailure(notFound, time.Now().Add(-time.Hour))
 	versions["v1"].recordOpened()
 	const want = "things.example.com does not exist in the runtime"
-	if got := s.problems.text(); got != want {
+	if got := s.problems.truncatedText(); got != want {
 		t.Errorf("the problem is %q after another version is watched, want %q", got, want)
 	}
 	_ = versions["v1"].reportFailure(notFound, time.Now().Add(-time.Hour))
-	if got := s.problems.text(); got != want {
+	if got := s.problems.truncatedText(); got != want {
 		t.Errorf("the problem is %q with both versions, want it once", got)
 	}
 }

@@ -93,7 +93,7 @@ func (a *Agent) setOrClearMissingSecretProblem(secretOrNil *metav1.PartialObject
 	if secretOrNil == nil {
 		text = fmt.Sprintf("Secret %s, which has the certificate of the agent, does not exist", a.o.Secret)
 	}
-	a.problems.set(" secret", text)
+	a.problems.setAndNotify(" secret", text)
 }
 
 // applyWatchlist starts to use the watch list in the ConfigMap. If the watch list is missing or invalid, the agent
@@ -101,7 +101,7 @@ func (a *Agent) setOrClearMissingSecretProblem(secretOrNil *metav1.PartialObject
 func (a *Agent) applyWatchlist(ctx context.Context, c *configMap) {
 	const problemKey = " watch list" // sorts before all resources
 	if c == nil {
-		a.problems.set(problemKey, fmt.Sprintf("ConfigMap %s does not exist", a.o.Watchlist))
+		a.problems.setAndNotify(problemKey, fmt.Sprintf("ConfigMap %s does not exist", a.o.Watchlist))
 		return
 	}
 	list, err := protocol.ParseWatchlist([]byte(c.Data[protocol.WatchlistKey]))
@@ -112,11 +112,11 @@ func (a *Agent) applyWatchlist(ctx context.Context, c *configMap) {
 	}
 	if err != nil {
 		a.o.Log.Info("the watch list is invalid; the former one stays in force", "error", err.Error())
-		a.problems.set(problemKey, fmt.Sprintf("ConfigMap %s, key %s: %.180s", a.o.Watchlist,
+		a.problems.setAndNotify(problemKey, fmt.Sprintf("ConfigMap %s, key %s: %.180s", a.o.Watchlist,
 			protocol.WatchlistKey, err.Error()))
 		return
 	}
-	a.problems.set(problemKey, "")
+	a.problems.setAndNotify(problemKey, "")
 	if former := a.watchlist.Swap(&list); former == nil || former.Digest() != list.Digest() {
 		a.o.Log.Info("a watch list is in force", "entries", len(list.Watches), "watches",
 			len(a.streams.running), "digest", list.Digest())

@@ -166,7 +166,7 @@ func (b *body) countAndWait(part []byte) error {
 			if err := b.acquireLarge(); err != nil {
 				return err
 			}
-			if err := b.wait(); err != nil {
+			if err := b.waitForRate(); err != nil {
 				return err
 			}
 		}
@@ -200,8 +200,8 @@ func (b *body) acquireLarge() error {
 	return nil
 }
 
-// wait waits as long as the rate of large answers demands for the new part of the document.
-func (b *body) wait() error {
+// waitForRate waits as long as the rate of large answers demands for the new part of the document.
+func (b *body) waitForRate() error {
 	for cost := b.document.cost(); b.paid < cost; {
 		n := min(int(cost-b.paid), b.transport.pace.Burst())
 		if err := b.transport.pace.WaitN(b.ctx, n); err != nil {
@@ -254,7 +254,7 @@ func (s *scanner) countValue() {
 
 // scan reads text up to the end of the outermost JSON object or list or, if the document continues after text, all of
 // text. scan returns the number of bytes read, and whether the document has ended.
-func (s *scanner) scan(text []byte) (n int, ended bool) {
+func (s *scanner) scan(text []byte) (n int, documentEnded bool) {
 	for i, c := range text {
 		switch {
 		case s.escaped:

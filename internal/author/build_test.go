@@ -221,7 +221,7 @@ func TestOutputs(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "klm module render --template widget/templates/a.yaml") {
 		t.Errorf("got %v", err)
 	}
-	texts, err := TemplateOutputs(t.Context(), Source{File: config})
+	texts, err := ChartTemplateOutputs(t.Context(), Source{File: config})
 	if err != nil || !strings.HasSuffix(texts["widget/templates/a.yaml"], "# 2\na: [\n") {
 		t.Errorf("got %q, %v", texts, err)
 	}

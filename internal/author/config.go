@@ -243,7 +243,7 @@ func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 			r.findings = append(r.findings, content.NewFinding(content.Warning, fmt.Sprintf("%s:%d", file, line),
 				fmt.Sprintf("%s has no effect: %s", key, why)))
 		default:
-			r.addUnknownKey(line, key, fields)
+			r.addUnknownKeyFinding(line, key, fields)
 		}
 	})
 	r.validate()
@@ -291,9 +291,9 @@ func (r *configParser) visitEntries(node *yaml.Node, visit func(key string, line
 	}
 }
 
-// addUnknownKey reports an unknown key. An unknown key that is similar to a known key is an error. Any other unknown
-// key causes a warning, because it may belong to another tool.
-func (r *configParser) addUnknownKey(line int, key string, fields map[string]any) {
+// addUnknownKeyFinding reports an unknown key. An unknown key that is similar to a known key is an error. Any other
+// unknown key causes a warning, because it may belong to another tool.
+func (r *configParser) addUnknownKeyFinding(line int, key string, fields map[string]any) {
 	known := slices.Sorted(maps.Keys(fields))
 	for _, k := range known {
 		if isSimilar(k, strings.TrimSuffix(key, ",omitempty")) {
@@ -392,7 +392,7 @@ func (r *configParser) decodeLinks(key string, node *yaml.Node) []Link {
 		case slices.ContainsFunc(links, func(l Link) bool { return l.Name == name }):
 			r.addError(line, "%s: %q is duplicated: keep one", key, name)
 		default:
-			r.checkURL(line, fmt.Sprintf("%s: the link of %q", key, name), link)
+			r.checkHTTPSURL(line, fmt.Sprintf("%s: the link of %q", key, name), link)
 			links = append(links, Link{name, link})
 		}
 	}
@@ -440,8 +440,8 @@ func (r *configParser) validate() {
 	r.validateVersion()
 	r.checkLocationSyntax("manifest", r.Manifest, true)
 	r.checkLocationSyntax("defaultCR", r.DefaultCR, false)
-	r.checkURL(r.lines["repository"], "repository", r.Repository)
-	r.checkURL(r.lines["documentation"], "documentation", r.Documentation)
+	r.checkHTTPSURL(r.lines["repository"], "repository", r.Repository)
+	r.checkHTTPSURL(r.lines["documentation"], "documentation", r.Documentation)
 	if r.Scan && r.Team == "" {
 		r.addError(r.lines["team"],
 			"team is missing: say who answers for findings of security scanners, or switch these off "+
@@ -549,14 +549,14 @@ func (r *configParser) checkLocationSyntax(key, pathOrURL string, isRequired boo
 		r.addError(line, "%s is missing: the path of a file, a chart or a Kustomize directory, or an https URL", key)
 	case pathOrURL == "":
 	case strings.Contains(pathOrURL, "://"):
-		r.checkURL(line, key, pathOrURL)
+		r.checkHTTPSURL(line, key, pathOrURL)
 	case filepath.IsAbs(pathOrURL) || strings.HasPrefix(pathOrURL, "/"):
 		r.findings = append(r.findings, content.NewFinding(content.Warning, r.Where(key), fmt.Sprintf(
 			"%s: %q is an absolute path, which others do not have: write one relative to this file", key, pathOrURL)))
 	}
 }
 
-func (r *configParser) checkURL(line int, what, value string) {
+func (r *configParser) checkHTTPSURL(line int, what, value string) {
 	u, err := url.Parse(value)
 	switch {
 	case value == "":

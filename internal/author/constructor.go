@@ -66,7 +66,7 @@ func (m *Module) WriteConstructor(constructorFile, existingTemplateFile string) 
 	if text, err = encodeYAML(fields{{"components", []any{component}}}); err != nil {
 		return err
 	}
-	return overwriteConstructorFile(constructorFile, text)
+	return overwriteFile(constructorFile, text)
 }
 
 // writeResourceInput returns the field input of a local resource in the constructor, which contains the path of the
@@ -82,7 +82,7 @@ func (m *Module) writeResourceInput(resource, constructorFile, templateFile stri
 	//nolint:gosec // the path is from the user's config
 	if there, err := os.ReadFile(path); err != nil || !bytes.Equal(there, text) {
 		path = strings.TrimSuffix(constructorFile, filepath.Ext(constructorFile)) + "-" + resource + ".yaml"
-		if err := overwriteConstructorFile(path, text); err != nil {
+		if err := overwriteFile(path, text); err != nil {
 			return nil, err
 		}
 	}
@@ -113,7 +113,7 @@ func relativeTo(file, path string) (string, error) {
 	return filepath.ToSlash(path), nil
 }
 
-func overwriteConstructorFile(path string, text []byte) error {
+func overwriteFile(path string, text []byte) error {
 	if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // the archive may be readable for everybody
 		return fmt.Errorf("writing the component constructor: %w", err)
 	}

@@ -43,7 +43,7 @@ func (m *Module) Lint(previous *Module) []content.Finding {
 	}
 	all = append(all, check.RequestedAndDangerousRights(m.Objects)...)
 	if previous != nil {
-		all = append(all, m.lintUpgrade(previous)...)
+		all = append(all, m.lintUpgradeFrom(previous)...)
 	}
 	rank := map[content.Level]int{content.Error: 0, content.Warning: 1, content.Info: 2}
 	slices.SortStableFunc(all, func(a, b content.Finding) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
@@ -140,7 +140,7 @@ func (m *Module) lintDefaultCR() []content.Finding {
 			findings = append(findings, content.NewFinding(content.Warning, "CustomResourceDefinition "+crd.Name,
 				"it has no subresource status: users could write the state that the operator reports"))
 		}
-		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil && !hasState(v.Schema.OpenAPIV3Schema) {
+		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil && !allowsStatusState(v.Schema.OpenAPIV3Schema) {
 			findings = append(findings, content.NewFinding(content.Warning, "CustomResourceDefinition "+crd.Name,
 				"its status has no field state: without one of Ready, Processing, Warning, Error and Deleting there "+
 					"the module is never Ready, unless the ModuleTemplate has a stateExpression"))
@@ -149,7 +149,7 @@ func (m *Module) lintDefaultCR() []content.Finding {
 	return findings
 }
 
-func hasState(schema *apiextensionsv1.JSONSchemaProps) bool {
+func allowsStatusState(schema *apiextensionsv1.JSONSchemaProps) bool {
 	status, ok := schema.Properties["status"]
 	_, has := status.Properties["state"]
 	return ok && (has || status.XPreserveUnknownFields != nil && *status.XPreserveUnknownFields)
@@ -277,8 +277,8 @@ func (m *Module) lintSizes() []content.Finding {
 	return findings
 }
 
-// lintUpgrade compares the module with the previous version.
-func (m *Module) lintUpgrade(previous *Module) []content.Finding {
+// lintUpgradeFrom compares the module with the previous version.
+func (m *Module) lintUpgradeFrom(previous *Module) []content.Finding {
 	var findings []content.Finding
 	upgrade := fmt.Sprintf("%s to %s", previous.Version, m.Version)
 	if m.Name != previous.Name {

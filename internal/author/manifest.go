@@ -52,9 +52,9 @@ func (m *Module) readManifest(ctx context.Context, root string) error {
 	return nil
 }
 
-// TemplateOutputs returns the output of each template of the module's chart, by path of the template, before the output
-// is decoded. If the manifest is not a chart, the result is empty.
-func TemplateOutputs(ctx context.Context, s Source) (map[string]string, error) {
+// ChartTemplateOutputs returns the output of each template of the module's chart, by path of the template, before the
+// output is decoded. If the manifest is not a chart, the result is empty.
+func ChartTemplateOutputs(ctx context.Context, s Source) (textByPath map[string]string, _ error) {
 	c, _, err := readConfig(s.File)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func withRenderCommandHint(a *render.Artefact, err error) error {
 
 // loadArtefact loads the chart, the Kustomize directory or the folder of manifests that the config names as its
 // manifest. For a chart, loadArtefact also returns the settings with which the chart is rendered.
-func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, error) {
+func (c *Config) loadArtefact(root string) (artefact *render.Artefact, chartSettings render.Settings, _ error) {
 	var settings render.Settings
 	root, folder, err := c.resolveRoot(root)
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *Config) loadArtefact(root string) (*render.Artefact, render.Settings, e
 // directory's path in the root. The root is the folder in the parameter "givenRoot" or, if that parameter is empty, the
 // Git repository that contains the config, or else the folder of the config. If the Kustomize directory is not inside
 // this folder, the directory itself is the root.
-func (c *Config) resolveRoot(givenRoot string) (root, manifestFolder string, err error) {
+func (c *Config) resolveRoot(givenRoot string) (root, manifestInRoot string, err error) {
 	manifest, err := filepath.Abs(c.resolvePath(c.Manifest))
 	if err == nil {
 		root, err = filepath.Abs(cmp.Or(givenRoot, filepath.Dir(c.file)))
@@ -156,10 +156,10 @@ func (c *Config) resolveRoot(givenRoot string) (root, manifestFolder string, err
 			}
 		}
 	}
-	manifestFolder, err = filepath.Rel(root, manifest)
+	manifestInRoot, err = filepath.Rel(root, manifest)
 	switch {
-	case err == nil && filepath.IsLocal(manifestFolder):
-		return root, filepath.ToSlash(manifestFolder), nil
+	case err == nil && filepath.IsLocal(manifestInRoot):
+		return root, filepath.ToSlash(manifestInRoot), nil
 	case givenRoot != "":
 		return "", "", fmt.Errorf("it is not in the folder %s of --root: name a folder that contains it", givenRoot)
 	}

@@ -65,7 +65,7 @@ func (m *Module) encodeTemplate() ([]byte, error) {
 		spec = append(spec, field{"upgrade", c.Upgrade.templateFields()})
 	}
 	spec = append(spec, field{"descriptor", fields{}})
-	if resources := m.resources(); len(resources) > 0 {
+	if resources := m.resourceLinks(); len(resources) > 0 {
 		spec = append(spec, field{"resources", linkFields(resources)})
 	}
 	return encodeYAML(fields{
@@ -79,9 +79,9 @@ func (m *Module) encodeTemplate() ([]byte, error) {
 	})
 }
 
-// resources returns the links for spec.resources of the ModuleTemplate. If the config names the manifest by a URL, and
-// has no link named rawManifest, a link with this name to the URL is added.
-func (m *Module) resources() []Link {
+// resourceLinks returns the links for spec.resources of the ModuleTemplate. If the config names the manifest by a URL,
+// and has no link named rawManifest, a link with this name to the URL is added.
+func (m *Module) resourceLinks() []Link {
 	all := slices.Clone(m.Config.Resources)
 	named := slices.ContainsFunc(all, func(l Link) bool { return l.Name == "rawManifest" })
 	if m.fromURL && !named {

@@ -46,9 +46,9 @@ func (u *Upgrade) templateFields() fields {
 }
 
 // lintDeclaredUpgradeAndDowngrade checks what spec.upgrade declares about the previous version: whether the module can
-// be updated from the previous version, and whether a downgrade to the previous version is safe. lintDowngrade finds
+// be updated from the previous version, and whether a downgrade to the previous version is safe. lintDowngradeTo finds
 // objects that make the downgrade unsafe. If spec.upgrade declares the downgrade as safe,
-// lintDeclaredUpgradeAndDowngrade returns the findings of lintDowngrade. If lintDowngrade finds no problem, and
+// lintDeclaredUpgradeAndDowngrade returns the findings of lintDowngradeTo. If lintDowngradeTo finds no problem, and
 // spec.upgrade does not declare the downgrade as safe, a finding suggests that the author declares the downgrade as
 // safe.
 func (m *Module) lintDeclaredUpgradeAndDowngrade(previous *Module) []content.Finding {
@@ -63,7 +63,7 @@ func (m *Module) lintDeclaredUpgradeAndDowngrade(previous *Module) []content.Fin
 			previous.Version)))
 	}
 	isDeclared, _ := channel.IsInRange(previous.Version, u.Back)
-	problems := m.lintDowngrade(previous)
+	problems := m.lintDowngradeTo(previous)
 	switch {
 	case u.Back != "" && isDeclared:
 		findings = append(findings, problems...)
@@ -78,9 +78,9 @@ func (m *Module) lintDeclaredUpgradeAndDowngrade(previous *Module) []content.Fin
 	return findings
 }
 
-// lintDowngrade compares the objects of both versions. lintDowngrade returns findings about objects that make a
+// lintDowngradeTo compares the objects of both versions. lintDowngradeTo returns findings about objects that make a
 // downgrade to the previous version impossible or risky.
-func (m *Module) lintDowngrade(previous *Module) []content.Finding {
+func (m *Module) lintDowngradeTo(previous *Module) []content.Finding {
 	var findings []content.Finding
 	add := func(level content.Level, where, format string, args ...any) {
 		findings = append(findings, content.NewFinding(level, where,
@@ -112,7 +112,7 @@ func (m *Module) lintDowngrade(previous *Module) []content.Finding {
 			add(content.Warning, f.Where, "%s", f.What)
 		}
 	}
-	lost, left := check.LostRights(m.Objects, previous.Objects)
+	lost, left := check.LostWriteRights(m.Objects, previous.Objects)
 	if len(left) > 0 {
 		add(content.Warning, m.Config.Where("upgrade"), "it may not delete objects that this version may create: "+
 			"%s: if the operator has created some, they stay, and nobody removes them", content.JoinFirst(left, ", "))

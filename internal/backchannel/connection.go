@@ -179,9 +179,10 @@ func connOf(r *http.Request) *conn {
 	return c
 }
 
-// trustForwardedFrom reports whether a connection without TLS comes from one of the networks in ForwardedFrom. Without
-// TLS, only a client in these networks may send the certificate of a runtime in the header X-Forwarded-Client-Cert.
-func (l *Listener) trustForwardedFrom(c *conn) bool {
+// markIfForwardingPeer reports whether a connection without TLS comes from one of the networks in ForwardedFrom.
+// Without TLS, only a client in these networks may send the certificate of a runtime in the header
+// X-Forwarded-Client-Cert.
+func (l *Listener) markIfForwardingPeer(c *conn) (isPeer bool) {
 	if !slices.ContainsFunc(l.forwardedFrom, func(p netip.Prefix) bool { return p.Contains(c.remote) }) {
 		return false
 	}

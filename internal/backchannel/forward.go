@@ -59,8 +59,8 @@ func newRelay(l *Listener) *relay {
 	}
 }
 
-// close closes idle connections.
-func (r *relay) close() {
+// closeIdleConnections closes idle connections.
+func (r *relay) closeIdleConnections() {
 	r.leader.CloseIdleConnections()
 	r.managers.CloseIdleConnections()
 }
@@ -83,14 +83,15 @@ func (r *relay) reserveSlot(manager string, limit int) (free func(), ok bool) {
 	}
 }
 
-// closeOutdated closes idle connections that were opened with other roots or another certificate than the current ones.
-func (r *relay) closeOutdated(t *clientcert.Roots, own *tls.Certificate) {
+// closeIdleIfOutdated closes idle connections that were opened with other roots or another certificate than the current
+// ones.
+func (r *relay) closeIdleIfOutdated(roots *clientcert.Roots, own *tls.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.trust != t || r.own != own {
+	if r.trust != roots || r.own != own {
 		r.leader.CloseIdleConnections()
 	}
-	r.trust, r.own = t, own
+	r.trust, r.own = roots, own
 }
 
 // dialLeader connects to the replica that reconciles the runtime, and verifies the serving certificate of that replica.
@@ -122,8 +123,9 @@ func (l *Listener) dialLeader(ctx context.Context, network, address string) (net
 	return dialer.DialContext(ctx, network, address)
 }
 
-// forward forwards a request to the reconciling replica and returns the response of that replica to the client.
-func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address string, from caller, body []byte) *refusal {
+// forwardToLeader forwards a request to the reconciling replica and returns the response of that replica to the client.
+func (l *Listener) forwardToLeader(w http.ResponseWriter, r *http.Request, address string, from caller,
+	body []byte) *refusal {
 	unreachable := func(err error) *refusal {
 		metrics.ListenerForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultError).Inc()
 		return &refusal{status: http.StatusServiceUnavailable, reason: "no_leader",
@@ -147,7 +149,7 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 	if err != nil {
 		return unreachable(err)
 	}
-	l.relay.closeOutdated(l.verifier.Current(), own)
+	l.relay.closeIdleIfOutdated(l.verifier.Current(), own)
 	ctx, cancel := context.WithTimeout(r.Context(), l.opts.Limits.ForwardTimeout)
 	defer cancel()
 	to := url.URL{Scheme: "https", Host: address, Path: r.URL.Path}
@@ -215,21 +217,21 @@ type response struct {
 
 // passOn sends a request of a runtime to another replica of Lifecycle Manager, or to another manager that receives
 // events of runtimes.
-func (l *Listener) passOn(ctx context.Context, transport *http.Transport, to string, from caller, body []byte,
-	instance string) (response, error) {
+func (l *Listener) passOn(ctx context.Context, transport *http.Transport, targetURL string, from caller, body []byte,
+	forwarder string) (response, error) {
 	chain, err := from.chain()
 	if err != nil {
 		return response{}, fmt.Errorf("forwarding a request: %w", err)
 	}
 	//nolint:gosec // the address comes from the options; parsePath checked the path
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, targetURL, bytes.NewReader(body))
 	if err != nil {
 		return response{}, fmt.Errorf("making a request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(clientcert.Header, clientcert.FormatHeader(chain))
-	if instance != "" {
-		req.Header.Set(headerForwarded, instance)
+	if forwarder != "" {
+		req.Header.Set(headerForwarded, forwarder)
 	}
 	res, err := transport.RoundTrip(req)
 	if err != nil {

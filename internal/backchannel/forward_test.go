@@ -59,7 +59,7 @@ func TestReplicas(t *testing.T) {
 		return saysTo(replica, path, body, want, when)
 	}
 	says(eventPath, recorded, 503, "nobody works")
-	address.Store(leader.ServingAddress())
+	address.Store(leader.TLSAddress())
 	for range 3 {
 		if got := says(eventPath, recorded, 200, "forwarded"); got.header.Get(
 			protocol.HeaderInstance) != leader.instance {
@@ -82,9 +82,9 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("got %d, want 403 of the one that works, as it is", got.status)
 	}
 
-	address.Store(replica.ServingAddress())
+	address.Store(replica.TLSAddress())
 	says(eventPath, recorded, 503, "a request does not go round in circles")
-	address.Store(unidentified.ServingAddress())
+	address.Store(unidentified.TLSAddress())
 	says(eventPath, recorded, 503, "a replica that does not believe us")
 	address.Store(closedAddress)
 	says(eventPath, recorded, 503, "a replica that is removed")
@@ -108,7 +108,7 @@ func TestReplicas(t *testing.T) {
 	address.Store(other.Listener.Addr().String())
 	says(eventPath, recorded, 503, "a runtime is no replica")
 
-	address.Store(leader.ServingAddress())
+	address.Store(leader.TLSAddress())
 	says(eventPath, recorded, 200, "the replica is back")
 }
 
@@ -124,7 +124,7 @@ func TestReplicasRotate(t *testing.T) {
 	leader := listen(t, options, first)
 	replica := listen(t, func(o *Options) {
 		options(o)
-		o.Leader = func(string) (string, bool) { return leader.ServingAddress(), false }
+		o.Leader = func(string) (string, bool) { return leader.TLSAddress(), false }
 	}, first)
 	for _, e := range []*testListener{leader, replica} {
 		e.add("a")

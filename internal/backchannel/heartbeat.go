@@ -184,7 +184,7 @@ func (b *tracker) recordEvent(r *record, boot string, sequence uint64) {
 	// process count as received, so that they are not reported as missed: either another replica has acknowledged them,
 	// or they are still on their way.
 	replaced := r.addBoot(sequenceLog{boot: boot, done: sequence})
-	notify := replaced && r.missed.takeTurn(time.Now())
+	notify := replaced && r.missed.takeTurnOrPostpone(time.Now())
 	b.setTimerLocked(r)
 	r.mu.Unlock()
 	if notify {
@@ -249,8 +249,8 @@ func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.He
 	if displayed {
 		r.pace = pace
 	}
-	notifyMissed := missed && r.missed.takeTurn(now)
-	notifyChanged := changed && r.changed.takeTurn(now)
+	notifyMissed := missed && r.missed.takeTurnOrPostpone(now)
+	notifyChanged := changed && r.changed.takeTurnOrPostpone(now)
 	b.setTimerLocked(r)
 	r.mu.Unlock()
 	if notifyMissed {
@@ -346,8 +346,8 @@ func (b *tracker) checkRuntime(r *record) {
 		countRuntime(false, 1)
 		b.updateLastHeartbeatGaugeLocked(r, true)
 	}
-	notifyChanged := r.changed.pending && !r.changed.at.After(now) && r.changed.takeTurn(now)
-	notifyMissed := r.missed.pending && !r.missed.at.After(now) && r.missed.takeTurn(now)
+	notifyChanged := r.changed.pending && !r.changed.at.After(now) && r.changed.takeTurnOrPostpone(now)
+	notifyMissed := r.missed.pending && !r.missed.at.After(now) && r.missed.takeTurnOrPostpone(now)
 	old := r.isIdle(now)
 	if !old && !r.removed {
 		b.setTimerLocked(r)

@@ -47,7 +47,7 @@ func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 	now := time.Now()
 	roots := l.verifier.Current()
 	if r.TLS == nil {
-		if !l.trustForwardedFrom(c) {
+		if !l.markIfForwardingPeer(c) {
 			return caller{}, unauthorized("not_believed",
 				"a certificate in a header is accepted only from the networks in ForwardedFrom")
 		}

@@ -46,9 +46,9 @@ type notification struct {
 	at      time.Time // time of the next attempt, if pending
 }
 
-// takeTurn reports whether the callback of the notification must be called now. If the callback must be called,
-// takeTurn takes a token. If the bucket has no token, the call stays pending.
-func (n *notification) takeTurn(now time.Time) bool {
+// takeTurnOrPostpone reports whether the callback of the notification must be called now. If the callback must be
+// called, takeTurnOrPostpone takes a token. If the bucket has no token, the call stays pending.
+func (n *notification) takeTurnOrPostpone(now time.Time) (mustCall bool) {
 	ok, wait := n.bucket.takeToken(notifications, now)
 	n.pending = !ok
 	n.at = now.Add(wait)

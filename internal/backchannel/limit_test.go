@@ -47,7 +47,7 @@ func tryDial(e *testListener, trusted *root, own *tls.Certificate) (*tls.Conn, e
 	if own != nil {
 		config.Certificates = []tls.Certificate{*own}
 	}
-	return tls.DialWithDialer(&net.Dialer{Timeout: waitTimeout}, "tcp", e.ServingAddress(), config)
+	return tls.DialWithDialer(&net.Dialer{Timeout: waitTimeout}, "tcp", e.TLSAddress(), config)
 }
 
 // readToEnd reads until the other side closes the connection, and returns the text.
@@ -109,7 +109,7 @@ func TestSlow(t *testing.T) {
 					err        error
 				)
 				if c.raw {
-					if connection, err = net.Dial("tcp", impatient.ServingAddress()); err != nil {
+					if connection, err = net.Dial("tcp", impatient.TLSAddress()); err != nil {
 						t.Fatal(err)
 					}
 					closeLater(t, connection)
@@ -179,7 +179,7 @@ func TestHandshakes(t *testing.T) {
 		})
 	}
 	config := cases["TLS13"].config
-	connection, err := tls.Dial("tcp", e.ServingAddress(), config)
+	connection, err := tls.Dial("tcp", e.TLSAddress(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestConnections(t *testing.T) {
 		return e.connLimiter.open
 	}
 	for range 20 { // clients that send nothing and keep their connections open
-		c, err := net.Dial("tcp", e.ServingAddress())
+		c, err := net.Dial("tcp", e.TLSAddress())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -310,12 +310,12 @@ func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 		})
 	}
 	ending.Wait()
-	l.relay.close()
+	l.relay.closeIdleConnections()
 }
 
-// ServingAddress returns the host:port on which the listener serves TLS. If the configured port is 0, ServingAddress
-// returns the port that the system has chosen. ServingAddress returns "" while the listener does not serve TLS.
-func (l *Listener) ServingAddress() string {
+// TLSAddress returns the host:port on which the listener serves TLS. If the configured port is 0, TLSAddress returns
+// the port that the system has chosen. TLSAddress returns "" while the listener does not serve TLS.
+func (l *Listener) TLSAddress() string {
 	if address := l.serving.Load(); address != nil {
 		return *address
 	}

@@ -199,7 +199,7 @@ func attempt(ctx context.Context, c *http.Client, method, url, body string, head
 	return reply{res.StatusCode, string(text), res.Header, res.Close}, err
 }
 
-func (e *testListener) url(path string) string { return "https://" + e.ServingAddress() + path }
+func (e *testListener) url(path string) string { return "https://" + e.TLSAddress() + path }
 
 // eventually waits until the parameter "holds", a function, returns true. If this takes longer than waitTimeout,
 // eventually fails the test.
@@ -600,7 +600,7 @@ func TestForeverOpen(t *testing.T) {
 	says(old, 200, "two roots are trusted")
 	renewed := client(t, first, second.issue(t, certRequest{name: "a", uid: "uid-a"}))
 	says(renewed, 200, "the new certificate")
-	if s, _ := e.State("kyma-a"); s.Identity.Root != protocol.Fingerprint(second.Certificate) {
+	if s, _ := e.State("kyma-a"); s.Identity.Root != protocol.ShortFingerprint(second.Certificate) {
 		t.Error("the state does not have the new root")
 	}
 	trust(second, third)

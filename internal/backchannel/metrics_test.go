@@ -17,7 +17,7 @@ func TestMetrics(t *testing.T) {
 	e := listen(t, func(o *Options) { o.RuntimeMetrics = true }, ca)
 	e.add("a")
 	registry := prometheus.NewRegistry()
-	metrics.Register(registry, metrics.Sources{MandatoryModules: func() float64 { return 0 }})
+	metrics.MustRegister(registry, metrics.Sources{MandatoryModules: func() float64 { return 0 }})
 	gathered := func() map[string]float64 {
 		families, err := registry.Gather()
 		if err != nil {

@@ -33,9 +33,9 @@ type target struct {
 	heartbeat bool
 }
 
-// isOurs reports whether the request is for Lifecycle Manager, and not for another manager that has registered a
-// Watcher.
-func (t target) isOurs() bool { return t.manager == protocol.ManagerName }
+// isForLifecycleManager reports whether the request is for Lifecycle Manager, and not for another manager that has
+// registered a Watcher.
+func (t target) isForLifecycleManager() bool { return t.manager == protocol.ManagerName }
 
 // bodies is a pool of buffers for request bodies. No buffer grows beyond the maximum size of a body.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -289,12 +289,12 @@ func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit 
 // the request, handleOrForward forwards the request.
 func (l *Listener) handleOrForward(w http.ResponseWriter, r *http.Request, to target, from caller,
 	rec *record, body []byte) *refusal {
-	if !to.isOurs() {
+	if !to.isForLifecycleManager() {
 		return l.forwardToManager(w, r, to.manager, from, body)
 	}
 	if l.opts.Leader != nil {
 		if address, me := l.opts.Leader(rec.kyma); !me {
-			return l.forward(w, r, address, from, body)
+			return l.forwardToLeader(w, r, address, from, body)
 		}
 	}
 	if to.heartbeat {

@@ -76,7 +76,7 @@ func Next(changes []v1beta2.ModuleChange, o Observation, now time.Time) []v1beta
 		return changes
 	}
 	changed := slices.Clone(changes)
-	if last == nil || last.Version != o.Version || isComplete(last) && !o.IsInstalled {
+	if last == nil || last.Version != o.Version || wasEverReady(last) && !o.IsInstalled {
 		c := v1beta2.ModuleChange{Version: o.Version}
 		if last != nil || !isInstalled {
 			c.From, c.Started = o.Installed, toSeconds(now)
@@ -102,7 +102,7 @@ func CatchUp(changes []v1beta2.ModuleChange, ofManifest *v1beta2.ModuleChange) [
 	last := Last(changes)
 	switch {
 	case last == nil:
-	case last.Version == ofManifest.Version && !isComplete(last) && !ofManifest.Ended.IsZero() &&
+	case last.Version == ofManifest.Version && !wasEverReady(last) && !ofManifest.Ended.IsZero() &&
 		!ofManifest.Ended.Before(&last.Started):
 		changed := slices.Clone(changes)
 		end := &changed[len(changed)-1]
@@ -135,7 +135,7 @@ func LastChangeOfManifest(m *v1beta2.Manifest, installed *v1beta2.ManifestStatus
 func updateOutcome(c *v1beta2.ModuleChange, o Observation, now time.Time) {
 	switch o.State {
 	case v1beta2.StateReady, v1beta2.StateWarning:
-		if !isComplete(c) {
+		if !wasEverReady(c) {
 			c.Ended = toSeconds(now)
 		}
 		c.Outcome, c.Reason = o.State, ""
@@ -147,8 +147,8 @@ func updateOutcome(c *v1beta2.ModuleChange, o Observation, now time.Time) {
 // toSeconds rounds a time to the precision of the API, so that it equals the saved time.
 func toSeconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// isComplete reports whether the module was Ready or Warning with the version that a change is about.
-func isComplete(c *v1beta2.ModuleChange) bool { return c.Started.IsZero() || !c.Ended.IsZero() }
+// wasEverReady reports whether the module was Ready or Warning with the version that a change is about.
+func wasEverReady(c *v1beta2.ModuleChange) bool { return c.Started.IsZero() || !c.Ended.IsZero() }
 
 // Last returns the last change in a list of changes, or nil if the list is empty. The returned pointer points into the
 // given slice.

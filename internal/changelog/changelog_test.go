@@ -390,7 +390,7 @@ func TestFold(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var notes []string
-			for _, e := range Fold(c.all) {
+			for _, e := range FoldByReason(c.all) {
 				notes = append(notes, e.Note)
 			}
 			if diff := cmp.Diff(c.want, notes); diff != "" {

@@ -31,10 +31,10 @@ const (
 	maxNamed  = 10
 )
 
-// Fold replaces events with the same reason by one event if they are about more than foldAbove modules. The combined
-// event has the number of the modules, some of their names, and the note of the first replaced event. Fold does not
-// change the order of the reasons.
-func Fold(all []Event) []Event {
+// FoldByReason replaces events with the same reason by one event if they are about more than foldAbove modules. The
+// combined event has the number of the modules, some of their names, and the note of the first replaced event.
+// FoldByReason does not change the order of the reasons.
+func FoldByReason(all []Event) []Event {
 	type key struct{ kind, reason string }
 	names := map[key][]string{}
 	for _, e := range all {
@@ -51,7 +51,7 @@ func Fold(all []Event) []Event {
 			rest = append(rest, e)
 		case !folded[k]:
 			folded[k] = true
-			e.Note = nameSome(many) + "; the first one: " + e.Note
+			e.Note = countAndNames(many) + "; the first one: " + e.Note
 			e.Module = ""
 			rest = append(rest, e)
 		}
@@ -59,8 +59,8 @@ func Fold(all []Event) []Event {
 	return rest
 }
 
-// nameSome returns a text with the number of some modules, and the names of at most maxNamed of them.
-func nameSome(names []string) string {
+// countAndNames returns a text with the number of some modules, and the names of at most maxNamed of them.
+func countAndNames(names []string) string {
 	text := fmt.Sprintf("%d modules: %s", len(names), strings.Join(names[:min(len(names), maxNamed)], ", "))
 	if more := len(names) - maxNamed; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
@@ -81,7 +81,7 @@ func Events(before, after []v1beta2.ModuleStatus) []Event {
 		for _, e := range eventsOfSupersededChanges(is, Last(was.History)) {
 			all = append(all, *e)
 		}
-		if e := eventOf(is.Name, Last(was.History), Last(is.History), is.Message); e != nil {
+		if e := eventOrNil(is.Name, Last(was.History), Last(is.History), is.Message); e != nil {
 			all = append(all, *e)
 		}
 	}
@@ -110,7 +110,7 @@ func eventsOfSupersededChanges(m *v1beta2.ModuleStatus, former *v1beta2.ModuleCh
 		if at < 0 && !former.Started.Before(&h.Started) {
 			continue
 		}
-		if e := eventOf(m.Name, former, h, "the next version was ordered"); e != nil {
+		if e := eventOrNil(m.Name, former, h, "the next version was ordered"); e != nil {
 			all = append(all, e)
 		}
 	}
@@ -120,7 +120,7 @@ func eventsOfSupersededChanges(m *v1beta2.ModuleStatus, former *v1beta2.ModuleCh
 // ManifestEvent compares two successive statuses of a Manifest, and returns the resulting event, or nil if there is
 // none.
 func ManifestEvent(module string, before, after *v1beta2.ManifestStatus) *Event {
-	return eventOf(module, before.LastChange, after.LastChange, after.LastOperation.Operation)
+	return eventOrNil(module, before.LastChange, after.LastChange, after.LastOperation.Operation)
 }
 
 // Removed returns the event that a module was removed.
@@ -129,8 +129,8 @@ func Removed(module string) *Event {
 		Note: fmt.Sprintf("module %s is removed", module)}
 }
 
-// eventOf compares the last change of a module in two successive statuses, and returns the resulting event, or nil if
-// there is none. The first row that matches decides the event:
+// eventOrNil compares the last change of a module in two successive statuses, and returns the resulting event, or nil
+// if there is none. The first row that matches decides the event:
 //
 //	1  the outcome is Error                         Failed, unless it was Error before
 //	2  the outcome is neither Ready nor Warning     none
@@ -140,7 +140,7 @@ func Removed(module string) *Event {
 //
 // So a period in which the module fails causes only one event, even if its reasons alternate. The status and the
 // history of the module always show the present reason.
-func eventOf(module string, before, after *v1beta2.ModuleChange, message string) *Event {
+func eventOrNil(module string, before, after *v1beta2.ModuleChange, message string) *Event {
 	if after == nil {
 		return nil
 	}
@@ -157,22 +157,24 @@ func eventOf(module string, before, after *v1beta2.ModuleChange, message string)
 			return nil
 		}
 		return &Event{Type: corev1.EventTypeWarning, Reason: v1beta2.EventFailed, Module: module,
-			Note: fmt.Sprintf("%s: module %s, version %s: %s", after.Reason, module, versionOf(after), message)}
-	case !isGood(after.Outcome) || isGood(before.Outcome):
+			Note: fmt.Sprintf("%s: module %s, version %s: %s", after.Reason, module, versionOrUnknown(after), message)}
+	case !isReadyOrWarning(after.Outcome) || isReadyOrWarning(before.Outcome):
 		return nil
-	case isComplete(before) || after.From == after.Version && after.From != "":
-		return normal(v1beta2.EventRecovered, "version %s is %s again", versionOf(after), after.Outcome)
+	case wasEverReady(before) || after.From == after.Version && after.From != "":
+		return normal(v1beta2.EventRecovered, "version %s is %s again", versionOrUnknown(after), after.Outcome)
 	case after.From == "":
-		return normal(v1beta2.EventInstalled, "version %s is installed", versionOf(after))
+		return normal(v1beta2.EventInstalled, "version %s is installed", versionOrUnknown(after))
 	default:
-		return normal(v1beta2.EventUpgraded, "upgraded from version %s to %s", after.From, versionOf(after))
+		return normal(v1beta2.EventUpgraded, "upgraded from version %s to %s", after.From, versionOrUnknown(after))
 	}
 }
 
-func isGood(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1beta2.StateWarning }
+func isReadyOrWarning(s v1beta2.State) bool {
+	return s == v1beta2.StateReady || s == v1beta2.StateWarning
+}
 
-// versionOf returns the version that a change is about, in a form for people.
-func versionOf(c *v1beta2.ModuleChange) string {
+// versionOrUnknown returns the version that a change is about, in a form for people.
+func versionOrUnknown(c *v1beta2.ModuleChange) string {
 	if c.Version == "" {
 		return "unknown"
 	}

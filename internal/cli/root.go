@@ -84,14 +84,14 @@ func completeContexts(a *console.App) console.Completion {
 type Streams = console.Streams
 
 // Run runs the command line args, of which the first is the name of the program, and returns the exit code.
-func Run(ctx context.Context, c *config.Klm, args []string, s Streams) int {
-	name, isCompletion := programNameOf(args[0])
+func Run(ctx context.Context, c *config.Klm, argv []string, s Streams) int {
+	name, isCompletion := programNameOf(argv[0])
 	a := &console.App{Streams: s, Config: c, Name: name, Now: time.Now}
 	root := root(a)
-	if args = args[1:]; isCompletion {
-		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	if argv = argv[1:]; isCompletion {
+		argv = append([]string{cobra.ShellCompRequestCmd}, argv...)
 	}
-	root.SetArgs(args)
+	root.SetArgs(argv)
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)

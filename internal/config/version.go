@@ -12,8 +12,8 @@ var Version = "0.1.0"
 // notInLabels matches the characters that the value of a label cannot have.
 var notInLabels = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
-// VersionLabel returns Version in a form that a label can have as its value.
-func VersionLabel() string {
+// VersionLabelValue returns Version in a form that a label can have as its value.
+func VersionLabelValue() string {
 	value := notInLabels.ReplaceAllString(Version, "-")
 	return value[:min(len(value), 63)]
 }

@@ -210,7 +210,7 @@ func (w *Webhook) sync(ctx context.Context) error {
 		return err
 	}
 	w.serving.CompareAndSwap(nil, c)
-	changed, err := w.updateCRDs(ctx, c.bundle)
+	changed, err := w.enableConversion(ctx, c.bundle)
 	if err != nil {
 		return err
 	}

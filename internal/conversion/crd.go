@@ -20,9 +20,9 @@ import (
 // crds are the names of the CRDs that have two versions.
 var crds = [...]string{"kymas." + v1beta2.Group, "manifests." + v1beta2.Group, "moduletemplates." + v1beta2.Group}
 
-// updateCRDs changes each CRD so that it serves v1alpha1 and uses this webhook. changed reports whether at least one
-// CRD was changed.
-func (w *Webhook) updateCRDs(ctx context.Context, bundle []byte) (changed bool, err error) {
+// enableConversion changes each CRD so that it serves v1alpha1 and uses this webhook. changed reports whether at least
+// one CRD was changed.
+func (w *Webhook) enableConversion(ctx context.Context, caBundle []byte) (changed bool, err error) {
 	var errs []error
 	for _, name := range crds {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -30,7 +30,7 @@ func (w *Webhook) updateCRDs(ctx context.Context, bundle []byte) (changed bool, 
 			errs = append(errs, fmt.Errorf("reading CRD %s: %w", name, err))
 			continue
 		}
-		patch, err := w.patchFor(crd, bundle)
+		patch, err := w.conversionPatch(crd, caBundle)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -46,9 +46,10 @@ func (w *Webhook) updateCRDs(ctx context.Context, bundle []byte) (changed bool, 
 	return changed, errors.Join(errs...)
 }
 
-// patchFor returns the JSON patch that a CRD needs. If the CRD needs no change, the patch is nil. The API server
+// conversionPatch returns the JSON patch that a CRD needs. If the CRD needs no change, the patch is nil. The API server
 // rejects the patch if the versions of the CRD have changed since the CRD was read.
-func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle []byte) ([]byte, error) {
+func (w *Webhook) conversionPatch(crd *apiextensionsv1.CustomResourceDefinition, caBundle []byte) (
+	jsonPatch []byte, err error) {
 	i := slices.IndexFunc(crd.Spec.Versions, func(
 		v apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return v.Name == v1alpha1.Version
@@ -64,7 +65,7 @@ func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle
 			map[string]any{"op": "test", "path": path + "/name", "value": v1alpha1.Version},
 			map[string]any{"op": "replace", "path": path + "/served", "value": true})
 	}
-	if want := w.conversionSpec(bundle); !equality.Semantic.DeepEqual(crd.Spec.Conversion, want) {
+	if want := w.conversionSpec(caBundle); !equality.Semantic.DeepEqual(crd.Spec.Conversion, want) {
 		patch = append(patch, map[string]any{"op": "add", "path": "/spec/conversion", "value": want})
 	}
 	if patch == nil {

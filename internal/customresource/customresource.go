@@ -89,10 +89,10 @@ const (
 	maxPages = 10
 )
 
-// ResourceRef returns the reference to the default custom resource of a Manifest as the runtime identifies it: if the
-// kind is cluster-scoped, the namespace is left out, although spec.resource has one. ResourceRef returns the zero Ref
-// if the module has no default custom resource.
-func ResourceRef(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest) (apply.Ref, error) {
+// ResolveResourceRef returns the reference to the default custom resource of a Manifest as the runtime identifies it:
+// if the kind is cluster-scoped, the namespace is left out, although spec.resource has one. ResolveResourceRef returns
+// the zero Ref if the module has no default custom resource.
+func ResolveResourceRef(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest) (apply.Ref, error) {
 	if m.Spec.Resource == nil {
 		return apply.Ref{}, nil
 	}
@@ -159,7 +159,7 @@ func FindOfUsers(ctx context.Context, q Question) (Found, error) {
 	if len(pages) == 0 {
 		return f, nil
 	}
-	own, err := q.ownership(ctx, pages)
+	own, err := q.readOwnership(ctx, pages)
 	if err != nil {
 		return Found{}, err
 	}
@@ -180,7 +180,7 @@ func FindOfUsers(ctx context.Context, q Question) (Found, error) {
 				return Found{}, fmt.Errorf("looking for custom resources of users: %w", err)
 			}
 		}
-		k.count = len(k.items) + max(0, page.More-max(0, own.countOf(k.kind)-seen))
+		k.count = len(k.items) + max(0, page.More-max(0, own.countModuleObjects(k.kind)-seen))
 		if k.count > 0 && !own.hasKeptInventoryObject(k.kind) {
 			f.Kinds = append(f.Kinds, k)
 		}

@@ -50,7 +50,7 @@ func TestIsOfUser(t *testing.T) {
 			t.Errorf("%s: %s: %v, want %v", name, c.reason, got, c.want)
 		}
 	}
-	if n := own.countOf(schema.GroupKind{Group: "example.com", Kind: "Thing"}); n != 3 {
+	if n := own.countModuleObjects(schema.GroupKind{Group: "example.com", Kind: "Thing"}); n != 3 {
 		t.Errorf("%d custom resources go with modules, want 3", n)
 	}
 }
@@ -86,7 +86,7 @@ func TestString(t *testing.T) {
 
 // TestDeclaredRef checks that the reference has the namespace in the spec.
 func TestDeclaredRef(t *testing.T) {
-	if ref, err := ResourceRef(t.Context(), nil, &v1beta2.Manifest{}); err != nil || ref != (apply.Ref{}) {
+	if ref, err := ResolveResourceRef(t.Context(), nil, &v1beta2.Manifest{}); err != nil || ref != (apply.Ref{}) {
 		t.Errorf("a module without a default custom resource: %v, %v", ref, err)
 	}
 }

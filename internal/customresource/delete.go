@@ -14,16 +14,16 @@ import (
 // Delete deletes custom resources of users, at most 500 of each kind. Call FindOfUsers and Delete again until no custom
 // resource is left. Delete returns the custom resources whose deletion the API server has accepted in this call. If a
 // custom resource is already being deleted, it waits for its finalizers, which the operator of the module removes.
-func (f Found) Delete(ctx context.Context) (deleted []apply.Ref, err error) {
+func (f Found) Delete(ctx context.Context) (accepted []apply.Ref, err error) {
 	for _, k := range f.Kinds {
 		page, err := f.question.Runtime.ListInstances(ctx, k.CRD.Name, nextPage, "")
 		if err != nil {
-			return deleted, fmt.Errorf("deleting custom resources of users: %w", err)
+			return accepted, fmt.Errorf("deleting custom resources of users: %w", err)
 		}
 		var refs []apply.Ref
 		for i := range page.Items {
 			o := &page.Items[i]
-			if o.DeletionTime.IsZero() && f.own.isOfUser(o) && f.own.otherOwner(o) == "" {
+			if o.DeletionTime.IsZero() && f.own.isOfUser(o) && f.own.otherOwningManifest(o) == "" {
 				refs = append(refs, o.Ref)
 			}
 		}
@@ -33,23 +33,23 @@ func (f Found) Delete(ctx context.Context) (deleted []apply.Ref, err error) {
 				refs = slices.DeleteFunc(refs, r.Ref.SameObject)
 			}
 		}
-		deleted = append(deleted, refs...)
+		accepted = append(accepted, refs...)
 		if err != nil {
-			return deleted, fmt.Errorf("deleting custom resources of users: %w", err)
+			return accepted, fmt.Errorf("deleting custom resources of users: %w", err)
 		}
 	}
-	return deleted, nil
+	return accepted, nil
 }
 
-// isDeletionAllowed reports whether the user allows the deletion of custom resources.
-func (f Found) isDeletionAllowed() bool {
+// isDeletionAllowedByUser reports whether the user allows the deletion of custom resources.
+func (f Found) isDeletionAllowedByUser() bool {
 	return f.question.Manifest.Annotations[v1beta2.AnnotationDeleteCustomResources] == v1beta2.ValueTrue
 }
 
-// DeleteIfAllowed calls Delete if the user allows the deletion. DeleteIfAllowed records an event about the deleted
-// custom resources.
-func (f Found) DeleteIfAllowed(ctx context.Context, record func(reason, note string)) error {
-	if !f.isDeletionAllowed() {
+// DeleteIfUserAllows calls Delete if the user allows the deletion. DeleteIfUserAllows records an event about the
+// deleted custom resources.
+func (f Found) DeleteIfUserAllows(ctx context.Context, record func(reason, note string)) error {
+	if !f.isDeletionAllowedByUser() {
 		return nil
 	}
 	deleted, err := f.Delete(ctx)
@@ -69,7 +69,7 @@ func (f Found) DeleteIfAllowed(ctx context.Context, record func(reason, note str
 // allow their deletion.
 func (f Found) WaitMessage() string {
 	what := "custom resources of users to be deleted: " + f.String()
-	if f.isDeletionAllowed() {
+	if f.isDeletionAllowedByUser() {
 		return what
 	}
 	m := f.question.Manifest
@@ -89,9 +89,9 @@ func (f Found) WithoutFoundCRDs(refs []apply.Ref) []apply.Ref {
 	})
 }
 
-// otherOwner returns which other Manifest of the runtime has applied a custom resource, in the form namespace/name. If
-// no other Manifest has applied it, otherOwner returns "".
-func (w *ownership) otherOwner(o *apply.ObjectMetadata) string {
+// otherOwningManifest returns which other Manifest of the runtime has applied a custom resource, in the form
+// namespace/name. If no other Manifest has applied it, otherOwningManifest returns "".
+func (w *ownership) otherOwningManifest(o *apply.ObjectMetadata) (namespacedName string) {
 	if owner := o.Annotation(v1beta2.AnnotationOwnedBy); slices.Contains(w.others, owner) {
 		return owner
 	}
@@ -129,13 +129,13 @@ func (f Found) String() string {
 	if more := len(f.Kinds) - kindsLimit; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more kinds", more))
 	}
-	return loop.Clip(strings.Join(parts, "; "))
+	return loop.ClipLine(strings.Join(parts, "; "))
 }
 
 // nameAndBlocker returns the name of a custom resource, and what its deletion waits for.
 func (f Found) nameAndBlocker(cr *apply.ObjectMetadata) string {
 	name := strings.TrimPrefix(cr.Namespace+"/"+cr.Name, "/")
-	switch owner := f.own.otherOwner(cr); {
+	switch owner := f.own.otherOwningManifest(cr); {
 	case owner != "":
 		name += " of Manifest " + owner
 	case !cr.DeletionTime.IsZero() && len(cr.Finalizers) > 0:

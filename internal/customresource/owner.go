@@ -19,9 +19,9 @@ type ownership struct {
 	others    []string           // namespace/name of the other Manifests of the runtime
 }
 
-// The method ownership reads all Manifests of the runtime, and returns the data from which the owners of custom
+// The method readOwnership reads all Manifests of the runtime, and returns the data from which the owners of custom
 // resources are determined.
-func (q Question) ownership(ctx context.Context, pages []apply.Instances) (ownership, error) {
+func (q Question) readOwnership(ctx context.Context, pages []apply.Instances) (ownership, error) {
 	own := ownership{inventory: q.Inventory}
 	for _, page := range pages {
 		own.kinds = append(own.kinds, page.Kind.GroupKind())
@@ -82,8 +82,8 @@ func (w *ownership) isOwnerRefToModuleObject(o *apply.ObjectMetadata, ownerRef m
 	})
 }
 
-// countOf returns the number of custom resources of a kind that are deleted with modules.
-func (w *ownership) countOf(kind schema.GroupKind) int {
+// countModuleObjects returns the number of custom resources of a kind that are deleted with modules.
+func (w *ownership) countModuleObjects(kind schema.GroupKind) int {
 	n := 0
 	for _, r := range slices.Concat(w.inventory, w.defaults) {
 		if r.GVK().GroupKind() == kind {

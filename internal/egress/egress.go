@@ -104,7 +104,7 @@ func New(o Options) *Transport {
 		t.options.Hint = ": " + o.Hint
 	}
 	for _, location := range o.Configured {
-		for _, host := range hostsOf(location) {
+		for _, host := range hostPortsOf(location) {
 			t.trusted[host] = true
 		}
 	}
@@ -114,9 +114,9 @@ func New(o Options) *Transport {
 	return t
 }
 
-// hostsOf returns the host:port to which a location belongs. If the location has no scheme and no port, hostsOf returns
-// two values, because a registry on a private address is tried with and without TLS.
-func hostsOf(location string) []string {
+// hostPortsOf returns the host:port to which a location belongs. If the location has no scheme and no port, hostPortsOf
+// returns two values, because a registry on a private address is tried with and without TLS.
+func hostPortsOf(location string) []string {
 	scheme, rest, hasScheme := strings.Cut(location, "://")
 	if !hasScheme || scheme == "oci" {
 		scheme, rest = "", strings.TrimPrefix(location, "oci://")
@@ -152,7 +152,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseDowngradeOrBodyRedirect(r, response); err != nil {
+	if err := refuseDowngradeOrBodyLeak(r, response); err != nil {
 		_ = response.Body.Close()
 		return nil, err
 	}
@@ -162,8 +162,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // CloseIdleConnections closes connections on which no request is running.
 func (t *Transport) CloseIdleConnections() { t.http.CloseIdleConnections() }
 
-// refuseDowngradeOrBodyRedirect returns an error if a response is a redirect that must not be followed.
-func refuseDowngradeOrBodyRedirect(r *http.Request, response *http.Response) error {
+// refuseDowngradeOrBodyLeak returns an error if a response is a redirect that must not be followed.
+func refuseDowngradeOrBodyLeak(r *http.Request, response *http.Response) error {
 	if response.StatusCode < 300 || response.StatusCode > 399 {
 		return nil
 	}
@@ -216,7 +216,7 @@ func (t *Transport) dial(ctx context.Context, network, host string) (net.Conn, e
 
 // refuseSpecialOrDeniedIP returns an Error if requests to an address are refused.
 func (t *Transport) refuseSpecialOrDeniedIP(host string, ip netip.Addr, isTrusted bool) error {
-	all := addressesIn(ip.WithZone(""))
+	all := withEmbeddedIPv4(ip.WithZone(""))
 	for _, ip := range all {
 		if isIn(t.options.Allow, ip) {
 			return nil
@@ -271,9 +271,10 @@ func isIn(networks []netip.Prefix, ip netip.Addr) bool {
 
 var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
 
-// addressesIn returns the addresses that have to be checked for one address: the address itself, without an IPv6 zone,
-// and an IPv4 address that it contains. A gateway (NAT64, 6to4) would forward packets to the contained IPv4 address.
-func addressesIn(ip netip.Addr) []netip.Addr {
+// withEmbeddedIPv4 returns the addresses that have to be checked for one address: the address itself, without an IPv6
+// zone, and an IPv4 address that it contains. A gateway (NAT64, 6to4) would forward packets to the contained IPv4
+// address.
+func withEmbeddedIPv4(ip netip.Addr) []netip.Addr {
 	ip = ip.Unmap()
 	b := ip.As16()
 	switch {

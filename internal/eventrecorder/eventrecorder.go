@@ -94,7 +94,7 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, actio
 		metrics.EventsDropped.Inc()
 		return
 	}
-	text := loop.Clip(fmt.Sprintf(note, args...))
+	text := loop.ClipLine(fmt.Sprintf(note, args...))
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(text)) // never fails
 	r.next.Eventf(regarding, related, kind, reason, fmt.Sprintf("%s-%08x", action, h.Sum32()), "%s", text)
@@ -105,10 +105,10 @@ func (r *Recorder) Eventf(regarding, related runtime.Object, kind, reason, actio
 
 // logEvent writes an event to the log. A repeated warning is logged at most once per RepeatInterval, with the number of
 // repetitions.
-func (r *Recorder) logEvent(o client.Object, kind, reason, text string) {
-	object := kindOf(o) + " " + o.GetName()
+func (r *Recorder) logEvent(o client.Object, eventType, reason, text string) {
+	object := goTypeName(o) + " " + o.GetName()
 	about := []any{"runtime", runtimeOf(o), "reason", reason, "object", object}
-	if kind == corev1.EventTypeWarning {
+	if eventType == corev1.EventTypeWarning {
 		repeated, isNew := r.countWarning(strings.Join([]string{o.GetNamespace(), object, reason, text}, "\x00"),
 			time.Now())
 		if !isNew {
@@ -155,8 +155,8 @@ func isRecordedOnKymaInstead(o runtime.Object, reason string) bool {
 	return false
 }
 
-// kindOf returns the kind of an object.
-func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
+// goTypeName returns the kind of an object.
+func goTypeName(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
 // runtimeOf returns the runtime to which an object belongs. For the limit of events, an object that belongs to no
 // runtime counts as a runtime of its own.

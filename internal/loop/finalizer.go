@@ -79,7 +79,7 @@ func AppendFinalizers(m *metav1.ObjectMeta, finalizers ...string) {
 // field ObjectMeta.
 func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change func(*metav1.ObjectMeta),
 	opts ...client.PatchOption) error {
-	before := fieldOf(o, "ObjectMeta").(*metav1.ObjectMeta)
+	before := fieldPointer(o, "ObjectMeta").(*metav1.ObjectMeta)
 	after := before.DeepCopy()
 	change(after)
 	patch := map[string]any{}
@@ -110,7 +110,7 @@ func PatchMetadata(ctx context.Context, c client.Client, o client.Object, change
 	if err := c.Patch(ctx, answer, client.RawPatch(types.MergePatchType, data), opts...); err != nil {
 		return fmt.Errorf("changing the metadata of %T %s: %w", o, client.ObjectKeyFromObject(o), err)
 	}
-	*before = *fieldOf(answer, "ObjectMeta").(*metav1.ObjectMeta)
+	*before = *fieldPointer(answer, "ObjectMeta").(*metav1.ObjectMeta)
 	return nil
 }
 

@@ -26,7 +26,7 @@
 // The package also contains functions that every reconciler needs: finalizers that are patched without losing the
 // finalizers of other writers ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events
 // ([SpecLabelsOrAnnotationsChanged], [RequestForKyma]), a store of values for each object ([Memory]), intervals
-// ([PollDelay], [Spread]), and limits for texts in conditions and events ([Clip], [Message]).
+// ([PollDelay], [Spread]), and limits for texts in conditions and events ([ClipLine], [Message]).
 //
 // # How it works
 //
@@ -101,7 +101,8 @@ type Options struct {
 	// again. DeferSave has no effect on a status that the runner has already saved after an earlier step, because of
 	// Step.Save.
 	DeferSave func(saved client.Object) time.Duration
-	// Saves, if set, limits the status patches for each runtime, see [NewSaves]. Runtime is the name of the runtime.
+	// Saves, if set, limits the status patches for each runtime, see [NewSaveBudget]. Runtime is the name of the
+	// runtime.
 	Saves   *budget.Budget
 	Runtime string
 	// BeforeSave, if set, is called each time before a changed status is saved. BeforeSave sets fields of the status
@@ -174,7 +175,7 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 		}
 	}
 	if wait := r.takeSaveBudget(); wait > 0 {
-		return r.postponedResult(ctx, wait, err)
+		return r.postponeSave(ctx, wait, err)
 	}
 	if saveErr := r.patchStatusIfChanged(ctx); saveErr != nil {
 		if isControlPlaneUnreachable(saveErr) {
@@ -257,25 +258,25 @@ func (r *runner) callAfterStepHook(step Step) {
 	}
 }
 
-// NewSaves returns the budget of status patches of all controllers. The budget allows 500 patches at once for each
+// NewSaveBudget returns the budget of status patches of all controllers. The budget allows 500 patches at once for each
 // runtime, and after that 5 per second. Without this limit, a runtime in which something changes all the time would
 // cause any number of patches. The first installation of 50 modules needs about 300 patches.
-func NewSaves() *budget.Budget { return budget.New(500, 200*time.Millisecond) }
+func NewSaveBudget() *budget.Budget { return budget.New(500, 200*time.Millisecond) }
 
 // takeSaveBudget returns how long the status has to wait, because the runtime has used up its budget of status patches.
 // takeSaveBudget returns 0 if the status may be saved now, if it is saved already, or if the object is being deleted.
 func (r *runner) takeSaveBudget() (wait time.Duration) {
 	if r.Saves == nil || !r.Object.GetDeletionTimestamp().IsZero() ||
-		Equal(fieldOf(r.saved, "Status"), fieldOf(r.Object, "Status")) {
+		Equal(fieldPointer(r.saved, "Status"), fieldPointer(r.Object, "Status")) {
 		return 0
 	}
 	return r.Saves.Take(r.Runtime, time.Now())
 }
 
-// postponedResult returns the result of a reconcile whose status is not saved yet. The object is reconciled again as
-// soon as the budget allows a patch of its status. The next reconcile derives the status anew, so only the last of
-// several statuses is saved.
-func (r *runner) postponedResult(ctx context.Context, wait time.Duration, err error) (reconcile.Result, error) {
+// postponeSave returns the result of a reconcile whose status is not saved yet. The object is reconciled again as soon
+// as the budget allows a patch of its status. The next reconcile derives the status anew, so only the last of several
+// statuses is saved.
+func (r *runner) postponeSave(ctx context.Context, wait time.Duration, err error) (reconcile.Result, error) {
 	metrics.SavesPostponed.WithLabelValues(r.Controller).Inc()
 	wait = max(wait, time.Second)
 	log.FromContext(ctx).V(1).Info("the status is saved later", "after", wait.String(), "problem", fmt.Sprint(err))
@@ -285,7 +286,7 @@ func (r *runner) postponedResult(ctx context.Context, wait time.Duration, err er
 // patchStatusIfChanged patches the status if it differs from the status that was saved last. If the object no longer
 // exists, patchStatusIfChanged returns no error.
 func (r *runner) patchStatusIfChanged(ctx context.Context) error {
-	if Equal(fieldOf(r.saved, "Status"), fieldOf(r.Object, "Status")) {
+	if Equal(fieldPointer(r.saved, "Status"), fieldPointer(r.Object, "Status")) {
 		return nil
 	}
 	if r.BeforeSave != nil {
@@ -304,7 +305,7 @@ func (r *runner) patchStatusIfChanged(ctx context.Context) error {
 			return nil
 		}
 		return errors.Join(fmt.Errorf("saving the status of %s: %w", client.ObjectKeyFromObject(r.Object), err),
-			r.reportRefused(ctx, err))
+			r.reportIfRefused(ctx, err))
 	}
 	metrics.StatusWrites.WithLabelValues(r.Controller).Inc()
 	r.Object.SetResourceVersion(after.GetResourceVersion())
@@ -325,7 +326,7 @@ func (r *runner) callAfterSaveHook(before client.Object) {
 // the status, for two reasons: A step may have patched the metadata since the object was read. Encoding the whole
 // object costs more than comparing its status.
 func (r *runner) statusPatch() ([]byte, error) {
-	patch, err := MergePatch("status", fieldOf(r.saved, "Status"), fieldOf(r.Object, "Status"))
+	patch, err := MergePatch("status", fieldPointer(r.saved, "Status"), fieldPointer(r.Object, "Status"))
 	if err != nil {
 		return nil, fmt.Errorf("comparing the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
 	}
@@ -334,7 +335,7 @@ func (r *runner) statusPatch() ([]byte, error) {
 
 // checkSpecUnchanged returns a terminal error if a step has changed the spec in memory.
 func (r *runner) checkSpecUnchanged() error {
-	if Equal(fieldOf(r.first, "Spec"), fieldOf(r.Object, "Spec")) {
+	if Equal(fieldPointer(r.first, "Spec"), fieldPointer(r.Object, "Spec")) {
 		return nil
 	}
 	return reconcile.TerminalError(
@@ -385,8 +386,8 @@ func isControlPlaneUnreachable(err error) bool {
 	return transport || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err)
 }
 
-// fieldOf returns a pointer to the field with the given name in the struct to which obj points.
-func fieldOf(obj client.Object, name string) any {
+// fieldPointer returns a pointer to the field with the given name in the struct to which obj points.
+func fieldPointer(obj client.Object, name string) any {
 	return reflect.ValueOf(obj).Elem().FieldByName(name).Addr().Interface()
 }
 

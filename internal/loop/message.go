@@ -27,33 +27,33 @@ const (
 	minModuleMessage = 256
 )
 
-// Clip returns a text in a form for conditions and events: one line of at most [MessageLimit] bytes, without control
-// characters and terminal escape sequences. Clip is needed because errors of runtimes and registries can contain any
-// text.
-func Clip(message string) string { return text.ClipLine(message, MessageLimit) }
+// ClipLine returns a text in a form for conditions and events: one line of at most [MessageLimit] bytes, without
+// control characters and terminal escape sequences. ClipLine is needed because errors of runtimes and registries can
+// contain any text.
+func ClipLine(message string) string { return text.ClipLine(message, MessageLimit) }
 
-// ClipTo is like [Clip], with another limit in bytes, see [text.ClipLine].
-func ClipTo(message string, limit int) string { return text.ClipLine(message, limit) }
+// ClipLineTo is like [ClipLine], with another limit in bytes, see [text.ClipLine].
+func ClipLineTo(message string, limit int) string { return text.ClipLine(message, limit) }
 
-// Message returns the text of an error for a condition or event, see [Clip]. If the error consists of joined errors,
-// each error is shortened and listed once. The text lists as many errors as [SummaryLimit] allows, and ends with the
-// number of the other errors.
+// Message returns the text of an error for a condition or event, see [ClipLine]. If the error consists of joined
+// errors, each error is shortened and listed once. The text lists as many errors as [SummaryLimit] allows, and ends
+// with the number of the other errors.
 func Message(err error) string {
 	if err == nil {
 		return ""
 	}
 	var texts []string
-	for _, e := range joinedErrors(err) {
-		if text := Clip(e.Error()); text != "" && !slices.Contains(texts, text) {
+	for _, e := range flattenJoined(err) {
+		if text := ClipLine(e.Error()); text != "" && !slices.Contains(texts, text) {
 			texts = append(texts, text)
 		}
 	}
-	return Summarize(texts)
+	return JoinWithinLimit(texts)
 }
 
-// Summarize joins texts with "; " into one line of at most [SummaryLimit] bytes. If the limit does not allow all texts,
-// the line ends in "and N more".
-func Summarize(texts []string) string {
+// JoinWithinLimit joins texts with "; " into one line of at most [SummaryLimit] bytes. If the limit does not allow all
+// texts, the line ends in "and N more".
+func JoinWithinLimit(texts []string) string {
 	const room = len("; and 1000000 more")
 	var b strings.Builder
 	for i, text := range texts {
@@ -64,21 +64,21 @@ func Summarize(texts []string) string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		b.WriteString(ClipTo(text, SummaryLimit-room))
+		b.WriteString(ClipLineTo(text, SummaryLimit-room))
 	}
 	return b.String()
 }
 
-// joinedErrors returns the errors that errors.Join has joined, even if errors were joined several times. If err is not
-// a joined error, joinedErrors returns only err.
-func joinedErrors(err error) []error {
+// flattenJoined returns the errors that errors.Join has joined, even if errors were joined several times. If err is not
+// a joined error, flattenJoined returns only err.
+func flattenJoined(err error) []error {
 	many, ok := err.(interface{ Unwrap() []error }) // a joined error that is wrapped has additional text
 	if !ok || err.Error() != errors.Join(many.Unwrap()...).Error() {
 		return []error{err}
 	}
 	var all []error
 	for _, e := range many.Unwrap() {
-		all = append(all, joinedErrors(e)...)
+		all = append(all, flattenJoined(e)...)
 	}
 	return all
 }
@@ -90,21 +90,21 @@ func clipStatus(o client.Object) {
 	switch o := o.(type) {
 	case *v1beta2.Kyma:
 		conditions = o.Status.Conditions
-		o.Status.LastOperation.Operation = ClipTo(o.Status.LastOperation.Operation, SummaryLimit)
+		o.Status.LastOperation.Operation = ClipLineTo(o.Status.LastOperation.Operation, SummaryLimit)
 		limit := min(SummaryLimit, max(minModuleMessage, moduleMessages/max(1, len(o.Status.Modules))))
 		for i := range o.Status.Modules {
-			o.Status.Modules[i].Message = ClipTo(o.Status.Modules[i].Message, limit)
+			o.Status.Modules[i].Message = ClipLineTo(o.Status.Modules[i].Message, limit)
 		}
 		if o.Status.Agent != nil {
-			o.Status.Agent.Message = ClipTo(o.Status.Agent.Message, SummaryLimit)
+			o.Status.Agent.Message = ClipLineTo(o.Status.Agent.Message, SummaryLimit)
 		}
 	case *v1beta2.Manifest:
 		conditions = o.Status.Conditions
-		o.Status.LastOperation.Operation = ClipTo(o.Status.LastOperation.Operation, SummaryLimit)
+		o.Status.LastOperation.Operation = ClipLineTo(o.Status.LastOperation.Operation, SummaryLimit)
 	case *v1beta2.Watcher:
 		conditions = o.Status.Conditions
 	}
 	for i := range conditions {
-		conditions[i].Message = ClipTo(conditions[i].Message, SummaryLimit)
+		conditions[i].Message = ClipLineTo(conditions[i].Message, SummaryLimit)
 	}
 }

@@ -41,7 +41,7 @@ func TestMessage(t *testing.T) {
 			}
 		})
 	}
-	if got := Summarize([]string{strings.Repeat("€", SummaryLimit), "b"}); len(got) > SummaryLimit ||
+	if got := JoinWithinLimit([]string{strings.Repeat("€", SummaryLimit), "b"}); len(got) > SummaryLimit ||
 		!strings.HasSuffix(got, "…; and 1 more") {
 		t.Errorf("a long first text: %d bytes, %q", len(got), got[len(got)-20:])
 	}

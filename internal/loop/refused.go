@@ -16,21 +16,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// reportRefused is called when the API server refuses the status of an object. reportRefused writes the reason into the
-// condition Ready, so that the object does not show the previous status as if it were current. The patch of
-// reportRefused contains no part of the refused status. If the parameter refusal is not a refusal by the API server,
-// such as a timeout, reportRefused sends no request. If the condition Ready already shows this refusal, reportRefused
-// sends no request either.
-func (r *runner) reportRefused(ctx context.Context, refusal error) error {
+// reportIfRefused is called when the API server refuses the status of an object. reportIfRefused writes the reason into
+// the condition Ready, so that the object does not show the previous status as if it were current. The patch of
+// reportIfRefused contains no part of the refused status. If the parameter saveErr is not a refusal by the API server,
+// such as a timeout, reportIfRefused sends no request. If the condition Ready already shows this refusal,
+// reportIfRefused sends no request either.
+func (r *runner) reportIfRefused(ctx context.Context, saveErr error) error {
 	before := conditionsOf(r.saved)
-	if !isRefusal(refusal) || before == nil {
+	if !isRefusal(saveErr) || before == nil {
 		return nil
 	}
 	after := slices.Clone(*before)
 	meta.SetStatusCondition(&after, metav1.Condition{
 		Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta2.ReasonStatusNotSaved,
 		ObservedGeneration: r.Object.GetGeneration(),
-		Message:            Clip("the API server refuses the status, and shows an earlier one: " + refusal.Error()),
+		Message:            ClipLine("the API server refuses the status, and shows an earlier one: " + saveErr.Error()),
 	})
 	if equality.Semantic.DeepEqual(*before, after) {
 		return nil
@@ -50,7 +50,7 @@ func (r *runner) reportRefused(ctx context.Context, refusal error) error {
 
 // isRefusal reports whether the API server will refuse the same status again, because it is invalid or too large, or
 // because a policy or a webhook forbids it. If the manager lacks the right to write the status, the API server also
-// refuses the patch of reportRefused.
+// refuses the patch of reportIfRefused.
 func isRefusal(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsForbidden(err) ||

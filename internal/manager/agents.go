@@ -44,7 +44,7 @@ type issuer interface {
 // setUpAgents makes the parts that --watch-mode=agent needs, and adds them to the manager.
 func setUpAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents, error) {
 	c, mgr := f.config, f.manager
-	identities, err := newIdentities(ctx, f)
+	identities, err := setUpIdentities(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func newIssuer(ctx context.Context, f foundation, host string) (issuer, error) {
 // runtimesByRoot returns for each root certificate the names of the Kymas whose agents use a certificate that this root
 // has signed. The key is the fingerprint of the root. runtimesByRoot returns false if this replica is not the leader or
 // the Kymas cannot be read.
-func runtimesByRoot(ctx context.Context, f foundation) (map[string][]string, bool) {
+func runtimesByRoot(ctx context.Context, f foundation) (kymas map[string][]string, known bool) {
 	select {
 	case <-f.manager.Elected():
 	default:
@@ -148,7 +148,7 @@ func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, fro
 		Missed:  func(kyma string) { pool.PublishToInterested(kyma, runtimes.Event{Missed: true}) },
 		Changed: f.queues.enqueueAgentReview,
 		Route: func(manager string) (string, bool) {
-			return watcherServiceURLOf(ctx, f.manager.GetClient(), c.Namespace, manager)
+			return eventURLOf(ctx, f.manager.GetClient(), c.Namespace, manager)
 		},
 		Leader: func(kyma string) (address string, me bool) {
 			if f.keeper != nil {
@@ -210,12 +210,12 @@ func publishEvent(pool *runtimes.Pool, queues kymaQueues, kyma string, e protoco
 	i.Resource.Group, i.Resource.Version, i.Resource.Resource = e.WatchedGVK.Group, e.WatchedGVK.Version, e.Resource
 	switch {
 	case e.Resource != "" && e.WatchStarted:
-		pool.PublishToInterested(kyma, watchStarted(i, e))
+		pool.PublishToInterested(kyma, listedOrMissedEvent(i, e))
 	case e.Resource != "" && e.Object != nil:
 		o := &metav1.PartialObjectMetadata{ObjectMeta: *e.Object}
 		o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
 		pool.PublishToInterested(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted,
-			States: e.DecodeStates()})
+			States: e.DecodeValidStates()})
 	case e.WatchedGVK.Kind == v1beta2.KindKyma:
 		// The event has no metadata: it is from the Kyma project's agent, or the metadata did not fit into it.
 		queues.enqueueAfterBatchDelay(kyma)
@@ -227,12 +227,12 @@ func publishEvent(pool *runtimes.Pool, queues kymaQueues, kyma string, e protoco
 	}
 }
 
-// watchStarted returns a Listed event if the agent has sent all objects of a started watch, and a Missed event if not.
-func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
+// listedOrMissedEvent returns a Listed event if the agent has sent all objects of a started watch, or a Missed event.
+func listedOrMissedEvent(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	if !e.ObjectsComplete {
 		return runtimes.Event{Missed: true, Interest: i}
 	}
-	s := runtimes.Event{Listed: true, Interest: i, States: e.DecodeStates(),
+	s := runtimes.Event{Listed: true, Interest: i, States: e.DecodeValidStates(),
 		Objects: make([]metav1.PartialObjectMetadata, len(e.Objects))}
 	for k := range e.Objects {
 		s.Objects[k].ObjectMeta = e.Objects[k]
@@ -240,8 +240,8 @@ func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	return s
 }
 
-// watcherServiceURLOf returns the URL for events to another manager. The URL comes from its Watcher.
-func watcherServiceURLOf(ctx context.Context, reader client.Reader, namespace, managerName string) (string, bool) {
+// eventURLOf returns the URL for events to another manager. The URL comes from its Watcher.
+func eventURLOf(ctx context.Context, reader client.Reader, namespace, managerName string) (url string, found bool) {
 	var list v1beta2.WatcherList
 	if err := reader.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return "", false
@@ -285,7 +285,7 @@ func (h *heartbeats) nextInterval() time.Duration {
 	if h.budget == 0 {
 		return 0
 	}
-	needed := time.Duration(h.countKymas()) * time.Second / time.Duration(h.budget)
+	needed := time.Duration(h.cachedKymaCount()) * time.Second / time.Duration(h.budget)
 	if needed <= h.interval {
 		return 0
 	}
@@ -295,8 +295,8 @@ func (h *heartbeats) nextInterval() time.Duration {
 // countValidPeriod is how long the number of Kymas is used before the Kymas are counted again.
 const countValidPeriod = time.Minute
 
-// countKymas returns the number of Kymas in the cache. If listing the Kymas fails, countKymas returns the last result.
-func (h *heartbeats) countKymas() int {
+// cachedKymaCount returns the number of Kymas in the cache, or the last result if the Kymas cannot be listed.
+func (h *heartbeats) cachedKymaCount() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Since(h.countedAt) < countValidPeriod {

@@ -121,7 +121,7 @@ func setUpControllers(ctx context.Context, f foundation, pool, controlPlane *run
 		}
 	}
 	if len(served) > 0 {
-		if all.unserved, err = newUnserved(f, served); err != nil {
+		if all.unserved, err = newUnservedReporter(f, served); err != nil {
 			return all, err
 		}
 	}
@@ -192,8 +192,8 @@ func poolOptions(f foundation, r replica) runtimes.Options {
 	return o
 }
 
-// poolIndexes returns the kinds that the cache has to index by the name of their Kyma, for the pool.
-func poolIndexes(c *config.Manager) []client.Object {
+// kindsIndexedByKyma returns the kinds that the cache has to index by the name of their Kyma, for the pool.
+func kindsIndexedByKyma(c *config.Manager) []client.Object {
 	if c.Mode == config.ModeInCluster {
 		return []client.Object{&v1beta2.Manifest{}}
 	}
@@ -217,7 +217,7 @@ func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry
 		DeletionDeadline:     c.DeletionDeadline, RuntimeMetrics: c.RuntimeMetrics,
 		Concurrency: c.MaxConcurrentKymaReconciles, MaxNewRuntimes: c.MaxNewRuntimes,
 		RateLimiter: newItemExponentialRateLimiter(c),
-		AfterStep:   exitAfter(c.ExitAfterStep, "kyma"), Saves: f.saves,
+		AfterStep:   exitAfterStep(c.ExitAfterStep, "kyma"), Saves: f.saves,
 	}
 }
 
@@ -234,7 +234,7 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 		Adoption:    apply.Adoption(c.AdoptionPolicy),
 		BundleBytes: int(min(c.BundleCacheBytes, math.MaxInt)),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: newItemExponentialRateLimiter(c),
-		After: exitAfter(c.ExitAfterStep, "manifest"), Saves: f.saves,
+		After: exitAfterStep(c.ExitAfterStep, "manifest"), Saves: f.saves,
 	}
 }
 
@@ -275,14 +275,14 @@ func orphanOptions(f foundation, pool *runtimes.Pool) orphan.Options {
 	}
 }
 
-// newUnserved returns the reporter of objects in namespaces that the manager does not serve.
-func newUnserved(f foundation, served []string) (*unserved.Reporter, error) {
+// newUnservedReporter returns the reporter of objects in namespaces that the manager does not serve.
+func newUnservedReporter(f foundation, servedNamespaces []string) (*unserved.Reporter, error) {
 	of, err := metadata.NewForConfigAndClient(f.manager.GetConfig(), f.manager.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("building a client for metadata: %w", err)
 	}
 	return unserved.New(unserved.Options{Client: f.live, Metadata: of, Events: f.events,
-		Namespaces: served})
+		Namespaces: servedNamespaces})
 }
 
 func conversionOptions(f foundation) conversion.Options {

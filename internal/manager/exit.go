@@ -10,10 +10,10 @@ import (
 // killedExitCode is the exit code that shells and Kubernetes report for a process that got SIGKILL.
 const killedExitCode = 137
 
-// exitAfter returns a function that ends the process, to test a crash. A controller calls this function after each
+// exitAfterStep returns a function that ends the process, to test a crash. A controller calls this function after each
 // step. The parameter setting has the form CONTROLLER/STEP[:N]: the process ends without cleaning up after the N-th run
-// of STEP. If setting names no step of the given controller, exitAfter returns nil.
-func exitAfter(setting, controller string) func(step string) {
+// of STEP. If setting names no step of the given controller, exitAfterStep returns nil.
+func exitAfterStep(setting, controller string) (hook func(step string)) {
 	name, times, counted := strings.Cut(setting, ":")
 	last, isOurs := strings.CutPrefix(name, controller+"/")
 	if !isOurs {

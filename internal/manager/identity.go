@@ -26,9 +26,9 @@ type identities struct {
 	metadata  bool          // the reader contains only the metadata of Kymas
 }
 
-// newIdentities returns the identities of all Kymas. With shards, the cache of the manager contains only some Kymas, so
-// newIdentities makes a separate cache with the metadata of all Kymas.
-func newIdentities(ctx context.Context, f foundation) (*identities, error) {
+// setUpIdentities returns the identities of all Kymas. With shards, the cache of the manager contains only some Kymas,
+// so setUpIdentities makes a separate cache with the metadata of all Kymas.
+func setUpIdentities(ctx context.Context, f foundation) (*identities, error) {
 	commonNames := func(o client.Object) []string { return []string{commonName(o)} }
 	if err := f.manager.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, commonNames); err != nil {
 		return nil, fmt.Errorf("indexing Kymas by the name in their certificate: %w", err)
@@ -57,7 +57,7 @@ func commonName(o client.Object) string {
 // lookup returns the runtime that has an identity. If the Kyma for which a certificate was issued no longer exists,
 // lookup refuses the certificate, even if there is another Kyma with the same name.
 func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
-	found, err := i.find(id.CommonName)
+	found, err := i.findKymas(id.CommonName)
 	switch {
 	case err != nil:
 		return backchannel.Runtime{}, fmt.Errorf("looking for the Kyma of %q: %w", id.CommonName, err)
@@ -77,8 +77,8 @@ func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 	return backchannel.Runtime{Kyma: k.GetName(), NotBefore: notBefore}, nil
 }
 
-// find returns the Kymas with the given common name.
-func (i *identities) find(commonName string) ([]client.Object, error) {
+// findKymas returns the Kymas with the given common name.
+func (i *identities) findKymas(commonName string) ([]client.Object, error) {
 	opts := []client.ListOption{client.InNamespace(i.namespace), client.MatchingFields{identityIndex: commonName},
 		client.UnsafeDisableDeepCopy}
 	var found []client.Object

@@ -144,7 +144,7 @@ func buildPartsOfOneManager(ctx context.Context, c *config.Manager, cfg *rest.Co
 		return parts{}, err
 	}
 	f := foundation{config: c, manager: mgr, live: live, urgent: urgent, keeper: replica.keeper,
-		queues: newKymaQueues(c.Namespace), saves: loop.NewSaves(),
+		queues: newKymaQueues(c.Namespace), saves: loop.NewSaveBudget(),
 		events: eventrecorder.NewRateLimited(mgr.GetEventRecorder("lifecycle-manager"), mgr.GetLogger())}
 	if err := replica.addTo(ctx, c, mgr, live); err != nil {
 		return parts{}, err
@@ -158,11 +158,11 @@ func buildPartsOfOneManager(ctx context.Context, c *config.Manager, cfg *rest.Co
 			return parts{}, err
 		}
 	}
-	pool, err := newPool(ctx, f, replica)
+	pool, err := setUpPool(ctx, f, replica)
 	if err != nil {
 		return parts{}, err
 	}
-	controlPlane, err := newControlPlane(ctx, f, replica)
+	controlPlane, err := newControlPlanePool(ctx, f, replica)
 	if err != nil {
 		return parts{}, err
 	}
@@ -186,7 +186,7 @@ func buildPartsOfOneManager(ctx context.Context, c *config.Manager, cfg *rest.Co
 	if shared.registerer != nil {
 		b := config.ReadBuild()
 		metrics.SetBuild(b.Version, b.Commit, b.Go)
-		metrics.Register(shared.registerer, metrics.Sources{MandatoryModules: mandatoryModules(
+		metrics.MustRegister(shared.registerer, metrics.Sources{MandatoryModules: mandatoryModules(
 			ctx, mgr.GetCache(), c.Namespace)})
 	}
 	return parts{foundation: f, leading: replica.leading, artefacts: artefacts, pool: pool, agents: back,
@@ -227,10 +227,10 @@ func newManager(r replica) (ctrl.Manager, client.WithWatch, error) {
 	return mgr, live, nil
 }
 
-// newPool returns the pool of connections to runtimes. The pool connects to each runtime with the kubeconfig in its
+// setUpPool returns the pool of connections to runtimes. The pool connects to each runtime with the kubeconfig in its
 // access Secret. In in-cluster mode, the only runtime is the cluster of the manager.
-func newPool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
-	for _, kind := range poolIndexes(f.config) {
+func setUpPool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
+	for _, kind := range kindsIndexedByKyma(f.config) {
 		if err := runtimes.IndexByKyma(ctx, f.manager.GetFieldIndexer(), kind); err != nil {
 			return nil, fmt.Errorf("indexing %T by Kyma: %w", kind, err)
 		}
@@ -238,8 +238,8 @@ func newPool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, erro
 	return runtimes.New(ctx, poolOptions(f, r))
 }
 
-// newControlPlane returns a pool with the connection to the control plane, or nil if no modules may be installed there.
-func newControlPlane(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
+// newControlPlanePool returns a pool with the connection to the control plane, or nil if it may have no modules.
+func newControlPlanePool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
 	name := f.config.ControlPlaneServiceAccount
 	if name == "" {
 		return nil, nil

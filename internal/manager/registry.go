@@ -25,7 +25,7 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 		CacheBytes: c.RegistryCacheBytes}
 	if c.OCIRegistryCredSecret != "" {
 		k := keychain{reader: reader, key: client.ObjectKey{Namespace: c.Namespace, Name: c.OCIRegistryCredSecret}}
-		host, _, err := k.read(ctx)
+		host, _, err := k.readSecret(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -60,10 +60,10 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 }
 
 // egressOptions returns the rules for requests to locations that modules name, such as chart repositories. The
-// parameter host is the host of the registry of modules.
-func egressOptions(c *config.Manager, host string) egress.Options {
+// parameter registryHost is the host of the registry of modules.
+func egressOptions(c *config.Manager, registryHost string) egress.Options {
 	allow, deny := c.EgressRules()
-	return egress.Options{Allow: allow, Deny: deny, Configured: []string{host},
+	return egress.Options{Allow: allow, Deny: deny, Configured: []string{registryHost},
 		Hint: "correct the location, or allow the address with --egress-allow"}
 }
 
@@ -81,7 +81,7 @@ func (k keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
 
 // ResolveContext implements [authn.ContextKeychain].
 func (k keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.Authenticator, error) {
-	host, login, err := k.read(ctx)
+	host, login, err := k.readSecret(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func (k keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.A
 	return authn.FromConfig(login), nil
 }
 
-// read returns the registry and the credentials that are in the Secret.
-func (k keychain) read(ctx context.Context) (host string, login authn.AuthConfig, err error) {
+// readSecret returns the registry and the credentials that are in the Secret.
+func (k keychain) readSecret(ctx context.Context) (registryHost string, login authn.AuthConfig, err error) {
 	var s corev1.Secret
 	if err := k.reader.Get(ctx, k.key, &s); err != nil {
 		return "", login, fmt.Errorf("reading Secret %s, named by --oci-registry-cred-secret: %w", k.key, err)
@@ -105,6 +105,6 @@ func (k keychain) read(ctx context.Context) (host string, login authn.AuthConfig
 			"secret %s, named by --oci-registry-cred-secret: key %s must hold exactly one registry under \"auths\"",
 			k.key, corev1.DockerConfigJsonKey)
 	}
-	host = slices.Collect(maps.Keys(file.Auths))[0]
-	return strings.TrimPrefix(host, "https://"), file.Auths[host], nil
+	registryHost = slices.Collect(maps.Keys(file.Auths))[0]
+	return strings.TrimPrefix(registryHost, "https://"), file.Auths[registryHost], nil
 }

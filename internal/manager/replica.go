@@ -130,7 +130,7 @@ func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRec
 // leaseLabels returns the labels of the Leases that this process renews. The labels are a part of each renewal, so they
 // cost no request of their own.
 func leaseLabels() map[string]string {
-	return map[string]string{v1beta2.LabelVersion: config.VersionLabel()}
+	return map[string]string{v1beta2.LabelVersion: config.VersionLabelValue()}
 }
 
 // leadingEvents records the events of leader election. The recorder in leadingEvents is set later, because

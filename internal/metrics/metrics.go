@@ -1,8 +1,8 @@
 // Package metrics declares every metric of the manager, with its name, help text and labels. All metrics are declared
 // in one package, so that the number of series can be reviewed in one place.
 //
-// Call [Register] once with the registry that is served. After Register, set or increase the variable of a metric in
-// the code that causes the counted event.
+// Call [MustRegister] once with the registry that is served. After MustRegister, set or increase the variable of a
+// metric in the code that causes the counted event.
 //
 // The labels are controllers, steps, results, modules, versions and states. The number of label values does not grow
 // with the number of runtimes. The exceptions are the gauges whose names come from the Kyma project:
@@ -489,9 +489,9 @@ func newMandatoryModules(count func() float64) prometheus.Collector {
 	}, count)
 }
 
-// Register adds every metric of this package to the registry r. A second call with the same registry panics, in the
+// MustRegister adds every metric of this package to the registry r. A second call with the same registry panics, in the
 // same way as [prometheus.Registerer.MustRegister].
-func Register(r prometheus.Registerer, s Sources) {
+func MustRegister(r prometheus.Registerer, s Sources) {
 	if fips140.Enabled() {
 		FIPSMode.Set(1)
 	}

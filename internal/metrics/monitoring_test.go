@@ -74,7 +74,7 @@ func (d *described) Register(c prometheus.Collector) error {
 // knownLabels returns the labels of every metric by name.
 func knownLabels() map[string][]string {
 	d := &described{labels: map[string][]string{}}
-	Register(d, Sources{})
+	MustRegister(d, Sources{})
 	maps.Copy(d.labels, libraryMetrics)
 	return d.labels
 }

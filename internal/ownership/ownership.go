@@ -149,7 +149,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 			"write the kubeconfig of another cluster into the access Secret, or take the cluster over: klm runtime " +
 				"take " + c.kymaNameWithoutNamespace()}
 	case isOurs && moved(owner.Cluster) && !c.Take:
-		return found, false, c.replacedRefusal(owner.Cluster)
+		return found, false, c.clusterReplacedRefusal(owner.Cluster)
 	case isOurs && owner.Cluster != "" && !moved(owner.Cluster):
 		return Found{Owner: c.ownerRecord(owner.Cluster), IsRecorded: true}, false, nil
 	case seen.Cluster == "":
@@ -159,7 +159,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 			"the access Secret leads to the control plane itself (%s), which is no runtime", c.server()),
 			"write the kubeconfig of the runtime into the access Secret"}
 	case moved(seen.Cluster) && !c.Take:
-		return found, false, c.replacedRefusal(seen.Cluster)
+		return found, false, c.clusterReplacedRefusal(seen.Cluster)
 	}
 	found = Found{Owner: c.ownerRecord(seen.Cluster), IsRecorded: isOurs}
 	switch {
@@ -195,11 +195,11 @@ func ownerOf(annotations map[string]string, c Claim) (owner *Owner, conflict str
 	return &o, ""
 }
 
-// replacedRefusal returns the refusal of a cluster that is not the one that the Kyma used before.
-func (c Claim) replacedRefusal(cluster string) error {
+// clusterReplacedRefusal returns the refusal of a cluster that is not the one that the Kyma used before.
+func (c Claim) clusterReplacedRefusal(clusterUID string) error {
 	return &Refusal{v1beta2.ReasonRuntimeReplaced, fmt.Sprintf(
 		"the access Secret leads to another cluster than before (%s with UID %s, before: UID %s)", c.server(),
-		clip(cluster), c.Me.Cluster),
+		clip(clusterUID), c.Me.Cluster),
 		"write the kubeconfig of the former cluster into the access Secret, or take the new one over: klm runtime take " +
 			c.kymaNameWithoutNamespace()}
 }
@@ -222,5 +222,5 @@ func (c Claim) server() string { return clip(c.Server) }
 // clip shortens a text that comes from the runtime, for a message.
 func clip(text string) string {
 	const limit = 160
-	return loop.ClipTo(text, limit)
+	return loop.ClipLineTo(text, limit)
 }

@@ -279,7 +279,7 @@ func TestListKymas(t *testing.T) {
 					"kind": "KymaList", "metadata": map[string]any{"resourceVersion": "1"}, "items": c.items}
 			}
 			runtime, _ := newTestCluster(t, answers)
-			in, err := FindKymasInCluster(t.Context(), runtime)
+			in, err := FindOwnAndOtherKyma(t.Context(), runtime)
 			if err != nil || (in.Own != nil) != c.own || in.Other != c.other {
 				t.Errorf("%s: %+v, %v", c.reason, in, err)
 			}

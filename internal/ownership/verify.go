@@ -70,24 +70,24 @@ type KymasIn struct {
 	Other string
 }
 
-// FindKymasInCluster looks for Kymas in all namespaces of a cluster. A list of two Kymas in all namespaces is enough to
-// find out whether a cluster has another Kyma than its own.
-func FindKymasInCluster(ctx context.Context, runtime *apply.Cluster) (in KymasIn, err error) {
+// FindOwnAndOtherKyma looks for Kymas in all namespaces of a cluster. A list of two Kymas in all namespaces is enough
+// to find out whether a cluster has another Kyma than its own.
+func FindOwnAndOtherKyma(ctx context.Context, runtime *apply.Cluster) (found KymasIn, err error) {
 	listed, _, err := runtime.ListByLabel(ctx, v1beta2.GroupVersion.WithKind(v1beta2.KindKyma), "", 2)
 	if loop.Reason(err) == apply.KindUnknown {
-		return in, nil
+		return found, nil
 	}
 	if err != nil {
-		return in, fmt.Errorf("listing the Kymas in the runtime: %w", err)
+		return found, fmt.Errorf("listing the Kymas in the runtime: %w", err)
 	}
 	for i := range listed {
 		if k := &listed[i]; k.Namespace == v1beta2.RuntimeNamespace && k.Name == v1beta2.RuntimeKymaName {
-			in.Own = k
+			found.Own = k
 		} else {
-			in.Other = k.Namespace + "/" + k.Name
+			found.Other = k.Namespace + "/" + k.Name
 		}
 	}
-	return in, nil
+	return found, nil
 }
 
 // WhyCRDsStay returns the message of the event that CRDs are not deleted.

@@ -13,7 +13,9 @@ const subjectPrefix = "lifecycle-manager:kyma:"
 
 // SubjectURI returns a URI that identifies a Kyma. Certificates of our authority contain this URI as a subject
 // alternative name.
-func SubjectURI(uid string) *url.URL { return &url.URL{Scheme: "urn", Opaque: subjectPrefix + uid} }
+func SubjectURI(kymaUID string) *url.URL {
+	return &url.URL{Scheme: "urn", Opaque: subjectPrefix + kymaUID}
+}
 
 // IdentityOf returns the identity in a client certificate. The parameter root is the root certificate with which the
 // caller has verified the client certificate. IdentityOf itself does not verify the certificate. If root is nil, the
@@ -28,13 +30,13 @@ func IdentityOf(cert, root *x509.Certificate) Identity {
 		}
 	}
 	if root != nil {
-		id.Root = Fingerprint(root)
+		id.Root = ShortFingerprint(root)
 	}
 	return id
 }
 
-// Fingerprint returns the first 16 bytes of the SHA-256 of a certificate, in hexadecimal.
-func Fingerprint(cert *x509.Certificate) string {
+// ShortFingerprint returns the first 16 bytes of the SHA-256 of a certificate, in hexadecimal.
+func ShortFingerprint(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.Raw)
 	return hex.EncodeToString(sum[:16])
 }

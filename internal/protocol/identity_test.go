@@ -27,11 +27,11 @@ func TestIdentityOf(t *testing.T) {
 	}{
 		"Ours": {"our authority names the Kyma", []*url.URL{SubjectURI("uid-1")}, root,
 			Identity{CommonName: "id", UID: "uid-1", Issued: begin.Add(BackdatePeriod),
-				Expires: end, Root: Fingerprint(root)}},
+				Expires: end, Root: ShortFingerprint(root)}},
 		"Parsed": {"as it is in a certificate", []*url.URL{other(SubjectURI("uid-1").String())}, nil,
 			Identity{CommonName: "id", UID: "uid-1", Issued: begin.Add(BackdatePeriod), Expires: end}},
 		"Others": {"others do not", nil, root, Identity{CommonName: "id", Issued: time.Time{},
-			Expires: end, Root: Fingerprint(root)}},
+			Expires: end, Root: ShortFingerprint(root)}},
 		"Strange": {"other names are not ours", []*url.URL{other("urn:lifecycle-manager:other:x"),
 			other("https://lifecycle-manager:1/kyma:x"), other("urx:lifecycle-manager:kyma:x")}, nil,
 			Identity{CommonName: "id", Issued: time.Time{}, Expires: end}},
@@ -49,7 +49,7 @@ func TestIdentityOf(t *testing.T) {
 			}
 		})
 	}
-	if got := Fingerprint(root); got != "4813494d137e1631bba301d5acab6e7b" {
+	if got := ShortFingerprint(root); got != "4813494d137e1631bba301d5acab6e7b" {
 		t.Errorf("the fingerprint is %s", got)
 	}
 }

@@ -129,6 +129,6 @@ func (w Watchlist) Digest() string {
 	for _, line := range lines {
 		_, _ = fmt.Fprintln(hash, line) // it never fails
 	}
-	_, _ = fmt.Fprintln(hash, w.EffectiveHeartbeatInterval())
+	_, _ = fmt.Fprintln(hash, w.HeartbeatIntervalOrDefault())
 	return hex.EncodeToString(hash.Sum(nil)[:8])
 }

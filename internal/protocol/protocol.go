@@ -94,11 +94,11 @@ type Event struct {
 	// earlier list can compare them with Objects, and need not read the objects from the runtime.
 	ObjectsComplete bool `json:"complete,omitempty"`
 	// If ObjectsComplete is true, Objects has an entry for each object, with its name, its namespace, and its metadata
-	// as [TrimMetadata] returns it.
+	// as [EventMetadata] returns it.
 	Objects []metav1.ObjectMeta `json:"there,omitempty"`
 	// Deleted is true if the object was deleted.
 	Deleted bool `json:"deleted,omitempty"`
-	// Object is the metadata of the changed object, see [TrimMetadata]. Object is nil if the metadata is too large or
+	// Object is the metadata of the changed object, see [EventMetadata]. Object is nil if the metadata is too large or
 	// not known.
 	Object *metav1.ObjectMeta `json:"object,omitempty"`
 	// State is the changed object itself, as [TrimAndEncodeState] returns it, if the watch has [Watch.State]. State is
@@ -191,8 +191,8 @@ const DefaultHeartbeatInterval = 30 * time.Second
 // agent sends a heartbeat after MaxHeartbeatInterval nevertheless.
 const MaxHeartbeatInterval = time.Hour
 
-// EffectiveHeartbeatInterval returns HeartbeatInterval, or DefaultHeartbeatInterval if HeartbeatInterval is 0.
-func (w Watchlist) EffectiveHeartbeatInterval() time.Duration {
+// HeartbeatIntervalOrDefault returns HeartbeatInterval, or DefaultHeartbeatInterval if HeartbeatInterval is 0.
+func (w Watchlist) HeartbeatIntervalOrDefault() time.Duration {
 	if w.HeartbeatInterval.Duration > 0 {
 		return w.HeartbeatInterval.Duration
 	}
@@ -211,7 +211,7 @@ type Identity struct {
 	// Expires is the time when the certificate expires.
 	Expires time.Time
 	// Root is the fingerprint of the root certificate with which the client certificate was verified, see
-	// [Fingerprint].
+	// [ShortFingerprint].
 	Root string
 }
 
@@ -235,10 +235,10 @@ func ParseEvent(body []byte) (Event, error) {
 	return e, nil
 }
 
-// DecodeStates returns the states of the objects of an event, by namespace and name. The number of values in the states
-// needs no limit of its own, because the size of an event is limited. A state with the name of another object is
+// DecodeValidStates returns the states of the objects of an event, by namespace and name. The number of values in the
+// states needs no limit of its own, because the size of an event is limited. A state with the name of another object is
 // ignored.
-func (e *Event) DecodeStates() map[types.NamespacedName]*unstructured.Unstructured {
+func (e *Event) DecodeValidStates() map[types.NamespacedName]*unstructured.Unstructured {
 	var all map[types.NamespacedName]*unstructured.Unstructured
 	decode := func(name types.NamespacedName, state json.RawMessage) {
 		u := &unstructured.Unstructured{}

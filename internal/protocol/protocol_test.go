@@ -134,8 +134,8 @@ func TestDigest(t *testing.T) {
 	if len(digest) != 16 || digest != "70fbb23917c16105" {
 		t.Errorf("the digest is %q: both sides have to agree on it, also in different versions", digest)
 	}
-	if list.EffectiveHeartbeatInterval() != 30*time.Second {
-		t.Errorf("the interval is %v", list.EffectiveHeartbeatInterval())
+	if list.HeartbeatIntervalOrDefault() != 30*time.Second {
+		t.Errorf("the interval is %v", list.HeartbeatIntervalOrDefault())
 	}
 	cases := map[string]struct {
 		reason string
@@ -175,7 +175,7 @@ func TestTrim(t *testing.T) {
 		}},
 	}
 	before := full.DeepCopy()
-	got := TrimMetadata(full)
+	got := EventMetadata(full)
 	want := &metav1.ObjectMeta{
 		UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now, Labels: map[string]string{"a": "b"},
 		Annotations: map[string]string{"c": "d"},
@@ -190,7 +190,7 @@ func TestTrim(t *testing.T) {
 		func(a, b *metav1.FieldsV1) bool { return a.String() == b.String() })); diff != "" {
 		t.Errorf("the original was touched: %s", diff)
 	}
-	if TrimMetadata(nil) != nil || TrimMetadata(&metav1.ObjectMeta{}).Labels != nil {
+	if EventMetadata(nil) != nil || EventMetadata(&metav1.ObjectMeta{}).Labels != nil {
 		t.Error("nothing comes from nothing")
 	}
 }
@@ -294,12 +294,12 @@ func TestDecodeStates(t *testing.T) {
 	e := Event{Watched: Name{"n", "a"}, State: state("a"),
 		Objects: []metav1.ObjectMeta{{Namespace: "n", Name: "b"}, {Namespace: "n", Name: "c"}, {Name: "d"}},
 		States:  []json.RawMessage{state("b"), state("other")}}
-	got := e.DecodeStates()
+	got := e.DecodeValidStates()
 	if len(got) != 2 || got[types.NamespacedName{Namespace: "n", Name: "a"}].GetName() != "a" ||
 		got[types.NamespacedName{Namespace: "n", Name: "b"}].GetName() != "b" {
 		t.Errorf("got %v", got)
 	}
-	if got := (&Event{Watched: Name{"n", "a"}, State: json.RawMessage(`{"kind":`)}).DecodeStates(); got != nil {
+	if got := (&Event{Watched: Name{"n", "a"}, State: json.RawMessage(`{"kind":`)}).DecodeValidStates(); got != nil {
 		t.Errorf("from an invalid state: got %v", got)
 	}
 }

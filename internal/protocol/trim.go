@@ -11,11 +11,11 @@ import (
 // lastAppliedAnnotation is the annotation in which kubectl stores a copy of the whole object.
 const lastAppliedAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
 
-// TrimMetadata returns that part of an object's metadata which an event contains: uid, resourceVersion, generation,
-// deletionTimestamp, labels and annotations, and the managers and times of managedFields. TrimMetadata leaves out the
+// EventMetadata returns that part of an object's metadata which an event contains: uid, resourceVersion, generation,
+// deletionTimestamp, labels and annotations, and the managers and times of managedFields. EventMetadata leaves out the
 // annotation in which kubectl stores a copy of the object. The returned metadata is a copy: it shares no maps or slices
-// with the parameter o. If the parameter o is nil, TrimMetadata returns nil.
-func TrimMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
+// with the parameter o. If the parameter o is nil, EventMetadata returns nil.
+func EventMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	if o == nil {
 		return nil
 	}

@@ -52,7 +52,7 @@ func (a *Admission) Admit(name string) bool {
 	if !a.isWaiting[name] {
 		a.waiting, a.isWaiting[name] = append(a.waiting, name), true
 	}
-	a.startTimerLocked()
+	a.startTimeoutChecksLocked()
 	return false
 }
 
@@ -113,8 +113,8 @@ func (a *Admission) notify(next []string) {
 	}
 }
 
-// startTimerLocked starts the timer for AdmissionTimeout if any runtime is waiting.
-func (a *Admission) startTimerLocked() {
+// startTimeoutChecksLocked starts the timer for AdmissionTimeout if any runtime is waiting.
+func (a *Admission) startTimeoutChecksLocked() {
 	if a.timerRunning {
 		return
 	}
@@ -129,7 +129,7 @@ func (a *Admission) startTimerLocked() {
 		}
 		next := a.admitWaitingLocked()
 		if len(a.waiting) > 0 {
-			a.startTimerLocked()
+			a.startTimeoutChecksLocked()
 		}
 		a.mu.Unlock()
 		a.notify(next)

@@ -90,7 +90,7 @@ func TestStagger(t *testing.T) {
 				items := make([]int, c.n)
 				start := time.Now()
 				added := make(chan time.Duration, c.n)
-				Stagger(items, c.limit, func(int) { added <- time.Since(start) })
+				StaggerInBackground(items, c.limit, func(int) { added <- time.Since(start) })
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				close(added)

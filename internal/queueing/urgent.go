@@ -88,11 +88,11 @@ func IsUrgent(ctx context.Context) bool {
 	return ok && is()
 }
 
-// PersonOrRetryPriority returns the priority with which a request is requeued after a reconcile, for use in
+// RequeuePriority returns the priority with which a request is requeued after a reconcile, for use in
 // [reconcile.Result]. If the result contains no priority, controller-runtime keeps the former priority of the request.
-// Without PersonOrRetryPriority, the request for a runtime that a person has changed once would therefore keep its high
+// Without RequeuePriority, the request for a runtime that a person has changed once would therefore keep its high
 // priority forever.
-func (u *Urgent) PersonOrRetryPriority(kyma string) *int {
+func (u *Urgent) RequeuePriority(kyma string) *int {
 	if u.Is(kyma) {
 		return new(Person.Priority())
 	}

@@ -70,7 +70,7 @@ func TestRequeuePriority(t *testing.T) {
 	u := NewUrgent()
 	want := func(kyma string, class Class) {
 		t.Helper()
-		if got := *u.PersonOrRetryPriority(kyma); got != class.Priority() {
+		if got := *u.RequeuePriority(kyma); got != class.Priority() {
 			t.Errorf("priority %d, want that of %s", got, class)
 		}
 	}

@@ -118,12 +118,12 @@ func (r *Registry) Versions(ctx context.Context, component string) ([]string, er
 	return versions, nil
 }
 
-// Signatures returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. Cosign may write
-// an image with the tag sha256-<digest>.sig. Cosign may also write referrers, which are artefacts whose field "subject"
-// refers to the manifest, and an index with the tag sha256-<digest> that lists the referrers.
+// CosignArtifacts returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. Cosign may
+// write an image with the tag sha256-<digest>.sig. Cosign may also write referrers, which are artefacts whose field
+// "subject" refers to the manifest, and an index with the tag sha256-<digest> that lists the referrers.
 //
-// Signatures returns the same errors as Fetch.
-func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Artifact, error) {
+// CosignArtifacts returns the same errors as Fetch.
+func (r *Registry) CosignArtifacts(ctx context.Context, of *ocm.Artifact) ([]*ocm.Artifact, error) {
 	p, err := r.repository(r.base, r.plain, of.Repository)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Art
 		return nil, err
 	}
 	f := trust.NewVerification(s, trust.Rule{})
-	list, err := f.Referrers(ctx, of.Digest(), tag)
+	list, err := f.SignatureReferrers(ctx, of.Digest(), tag)
 	if err != nil || len(list) == 0 {
 		return all, err
 	}
@@ -202,7 +202,7 @@ func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (is
 		}
 	}
 	for digest, blob := range a.Blobs {
-		if err := remote.WriteLayer(p.Repository, static.NewLayer(blob, a.MediaTypeOf(digest)),
+		if err := remote.WriteLayer(p.Repository, static.NewLayer(blob, a.MediaTypeOrDefault(digest)),
 			options...); err != nil {
 			return false, classifyError("pushing", ref.Name(), err)
 		}

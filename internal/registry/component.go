@@ -141,7 +141,7 @@ func (r *Registry) pullComponent(ctx context.Context, p place, base, name, versi
 			"its descriptor is of %s:%s: push the module under its own name and version", c.Name, c.Version)
 	}
 	c.Content = contentDigest(c, found)
-	if err := r.verifyAndPinComponent(ctx, s, found, d, c, policy); err != nil {
+	if err := r.applyTrustPolicyAndPin(ctx, s, found, d, c, policy); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -35,7 +35,8 @@ func classifyError(doing, ref string, err error) error {
 	}
 	out := &ocm.Error{Ref: ref, Doing: doing, Code: ocm.RegistryUnreachable, Cause: err}
 	if answer, ok := errors.AsType[*transport.Error](err); ok {
-		status := fmt.Sprintf("%d %s%s", answer.StatusCode, http.StatusText(answer.StatusCode), registryMessage(answer))
+		status := fmt.Sprintf("%d %s%s", answer.StatusCode, http.StatusText(answer.StatusCode),
+			registryMessageSuffix(answer))
 		switch code := answer.StatusCode; {
 		case code == http.StatusUnauthorized, code == http.StatusForbidden:
 			out.Code = ocm.RegistryUnauthorized
@@ -70,8 +71,8 @@ func classifyError(doing, ref string, err error) error {
 	return out
 }
 
-// registryMessage returns the first error message in a response of the registry, shortened.
-func registryMessage(answer *transport.Error) string {
+// registryMessageSuffix returns the first error message in a response of the registry, shortened.
+func registryMessageSuffix(answer *transport.Error) string {
 	if len(answer.Errors) == 0 {
 		return ""
 	}

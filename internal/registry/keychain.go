@@ -15,9 +15,9 @@ import (
 // longest key are used.
 type Logins map[string]authn.AuthConfig
 
-// Add adds the content of a Secret to the keychain. If two Secrets have credentials for the same location, those of the
-// first Secret are used. An error of Add does not contain credentials.
-func (l Logins) Add(dockerconfigjson []byte) error {
+// AddMissing adds the content of a Secret to the keychain. If two Secrets have credentials for the same location, those
+// of the first Secret are used. An error of AddMissing does not contain credentials.
+func (l Logins) AddMissing(dockerconfigjson []byte) error {
 	var file struct {
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}

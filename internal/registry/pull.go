@@ -99,11 +99,11 @@ func (s *session) Manifest(ctx context.Context, tagOrDigest string) (*ocm.ImageM
 }
 
 // refTo returns the full reference of a tag or a digest, for messages.
-func (s *session) refTo(tag string) string {
-	if strings.Contains(tag, ":") {
-		return s.Name() + "@" + tag
+func (s *session) refTo(tagOrDigest string) string {
+	if strings.Contains(tagOrDigest, ":") {
+		return s.Name() + "@" + tagOrDigest
 	}
-	return s.Name() + ":" + tag
+	return s.Name() + ":" + tagOrDigest
 }
 
 // ManifestBytes reads a manifest or a list of manifests. ManifestBytes compares the bytes with the digest in the

@@ -28,7 +28,7 @@
 // [Registry.Write] writes a component version that ocm.Pack has made or that [Registry.Artifact] has read. The blobs
 // are written first and the tag last.
 //
-// # Signatures
+// # CosignArtifacts
 //
 // If there is a trust policy (Options.Trust), artefacts below the prefix of a rule must be signed by a key of this
 // rule:
@@ -323,7 +323,7 @@ func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, erro
 	if err != nil {
 		return nil, "", err
 	}
-	if data, ok := r.cached(digest); ok {
+	if data, ok := r.cachedIfIntact(digest); ok {
 		return data, digest, nil
 	}
 	tag := where.tag
@@ -338,7 +338,7 @@ func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, erro
 	places := where.places
 	key := strings.Join([]string{"layer", places[0].Name(), layer.Ref, digest, layer.Name}, " ")
 	got, err := pullOnce(ctx, r, key, places[0].Name()+" "+layer.Ref, func(ctx context.Context) (result, error) {
-		if data, ok := r.cached(digest); ok { // a concurrent pull stored it
+		if data, ok := r.cachedIfIntact(digest); ok { // a concurrent pull stored it
 			return result{data, digest}, nil
 		}
 		var refused error // the error of the first repository, which usually contains the layer
@@ -379,9 +379,10 @@ func (r *Registry) IsCachedWithoutTrustPolicy(digest string) bool {
 	return held && r.opts.Trust == nil
 }
 
-// cached returns a layer from the cache, and whether the cache has the layer. If the content of the layer in the cache
-// was modified, so that it does not have the digest any more, cached removes the layer and returns false.
-func (r *Registry) cached(digest string) ([]byte, bool) {
+// cachedIfIntact returns a layer from the cache, and whether the cache has the layer. If the content of the layer in
+// the cache was modified, so that it does not have the digest any more, cachedIfIntact removes the layer and returns
+// false.
+func (r *Registry) cachedIfIntact(digest string) ([]byte, bool) {
 	data, ok := r.layers.get(digest)
 	if !ok {
 		return nil, false

@@ -14,9 +14,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// verifyAndPinComponent applies the trust policy to the component c. In a verified component, all layers and images are
-// referenced by digest, because the signature does not cover the other fields that say where the content is.
-func (r *Registry) verifyAndPinComponent(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor,
+// applyTrustPolicyAndPin applies the trust policy to the component c. In a verified component, all layers and images
+// are referenced by digest, because the signature does not cover the other fields that say where the content is.
+func (r *Registry) applyTrustPolicyAndPin(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor,
 	c *Component, p *trust.Rules) error {
 	subject := trust.SubjectOf(s.Name())
 	rule := p.RuleForRepository(subject)
@@ -25,7 +25,7 @@ func (r *Registry) verifyAndPinComponent(ctx context.Context, s *session, found 
 	}
 	f := trust.NewVerification(s, rule)
 	if k := f.FindDescriptorSigner(d); k != nil {
-		if err := r.pinBySignedDigests(ctx, s, found, d, c); err == nil {
+		if err := r.pinSignedAndDropOthers(ctx, s, found, d, c); err == nil {
 			c.Signature = trust.Signature{Verified: true, Key: k.String(), Kind: trust.KindOCM}
 		} else {
 			f.Note("%s", err)
@@ -37,7 +37,7 @@ func (r *Registry) verifyAndPinComponent(ctx context.Context, s *session, found 
 			err = f.SignatureError(found.Ref)
 		}
 		if err == nil {
-			err = pinLayersByManifest(found, c)
+			err = pinTaggedLayers(found, c)
 		}
 		if err != nil && rule.Mode == trust.Enforce {
 			return err
@@ -54,9 +54,9 @@ func (r *Registry) verifyAndPinComponent(ctx context.Context, s *session, found 
 	return nil
 }
 
-// pinLayersByManifest replaces the tags of layers by the digests in the signed manifest, because a tag can be moved to
+// pinTaggedLayers replaces the tags of layers by the digests in the signed manifest, because a tag can be moved to
 // other content.
-func pinLayersByManifest(signed *ocm.ImageManifest, c *Component) error {
+func pinTaggedLayers(signed *ocm.ImageManifest, c *Component) error {
 	for name, layer := range c.Layers {
 		if strings.Contains(layer.Ref, ":") {
 			continue
@@ -71,9 +71,9 @@ func pinLayersByManifest(signed *ocm.ImageManifest, c *Component) error {
 	return nil
 }
 
-// pinBySignedDigests replaces the references of layers and images by references with the signed digests. The signature
-// of a descriptor covers the digest of each resource, but not its location.
-func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *ocm.ImageManifest,
+// pinSignedAndDropOthers replaces the references of layers and images by references with the signed digests. The
+// signature of a descriptor covers the digest of each resource, but not its location.
+func (r *Registry) pinSignedAndDropOthers(ctx context.Context, s *session, found *ocm.ImageManifest,
 	d *ocm.Descriptor, c *Component) error {
 	layers, images := map[string]Layer{}, []string(nil)
 	for _, res := range d.Component.Resources {

@@ -60,7 +60,7 @@ type Requests struct {
 // returns the objects of the controller that have to be retried.
 func (r *Requests) Handler(toRetry func(context.Context, client.Object) []client.Object) handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q Queue) {
-		if !IsRequested(e.ObjectOld, e.ObjectNew) {
+		if !IsNewlyRequested(e.ObjectOld, e.ObjectNew) {
 			return
 		}
 		for _, o := range toRetry(ctx, e.ObjectNew) {
@@ -69,8 +69,9 @@ func (r *Requests) Handler(toRetry func(context.Context, client.Object) []client
 	}}
 }
 
-// IsRequested reports whether a change of an object requests a retry: its annotation has a new value that is not empty.
-func IsRequested(before, after client.Object) bool {
+// IsNewlyRequested reports whether a change of an object requests a retry: its annotation has a new value that is not
+// empty.
+func IsNewlyRequested(before, after client.Object) bool {
 	value := after.GetAnnotations()[v1beta2.AnnotationRetry]
 	return value != "" && value != before.GetAnnotations()[v1beta2.AnnotationRetry]
 }

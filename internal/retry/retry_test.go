@@ -41,7 +41,7 @@ func TestIsRequested(t *testing.T) {
 		"Removed":   {"somebody tidies up", "1", "", false},
 	}
 	for name, c := range cases {
-		if got := IsRequested(kyma(c.before), kyma(c.after)); got != c.want {
+		if got := IsNewlyRequested(kyma(c.before), kyma(c.after)); got != c.want {
 			t.Errorf("%s: %s: %v", name, c.reason, got)
 		}
 	}

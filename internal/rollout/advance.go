@@ -81,7 +81,7 @@ func Advance(in Inputs) (Result, error) {
 }
 
 // failuresLeft returns the number of further failures in each stage that do not halt the rollout.
-func (a *advance) failuresLeft() map[string]int {
+func (a *advance) failuresLeft() (byStage map[string]int) {
 	if !a.isStaged() || a.status.Phase.IsOver() || !a.status.HaltedAt.IsZero() {
 		return nil
 	}
@@ -252,7 +252,7 @@ func (a *advance) requeueAfter(d time.Duration) {
 
 // judgeAll finds the verdict on each runtime, and counts the verdicts of each stage.
 func (a *advance) judgeAll() {
-	began := a.startedAt()
+	began := a.rolloutStartedAt()
 	for i := range a.Runtimes {
 		r := &a.Runtimes[i]
 		m := member{Runtime: r}
@@ -285,7 +285,7 @@ func (a *advance) judgeAll() {
 	for i := range a.stages {
 		a.total.add(&a.stages[i])
 	}
-	a.keepPendingAdmissions()
+	a.keepUsableAdmissions()
 }
 
 // countWaitingInControlGroup counts a waiting runtime in the control group if the runtime worked before the rollout
@@ -310,8 +310,8 @@ func (a *advance) countWaitingInControlGroup(t *tally, r *Runtime, rolloutStart 
 	}
 }
 
-// startedAt returns the time at which the rollout began.
-func (a *advance) startedAt() time.Time {
+// rolloutStartedAt returns the time at which the rollout began.
+func (a *advance) rolloutStartedAt() time.Time {
 	switch {
 	case !a.Rollout.CreationTimestamp.IsZero():
 		return a.Rollout.CreationTimestamp.Time
@@ -321,10 +321,10 @@ func (a *advance) startedAt() time.Time {
 	return a.Now
 }
 
-// keepPendingAdmissions finds the runtimes that were admitted and have not begun yet. A runtime that has begun its
+// keepUsableAdmissions finds the runtimes that were admitted and have not begun yet. A runtime that has begun its
 // update needs no admission any more. A runtime that cannot begin now loses its admission, so that it occupies no slot;
 // the runtime is admitted again when it can begin.
-func (a *advance) keepPendingAdmissions() {
+func (a *advance) keepUsableAdmissions() {
 	before := a.admitted
 	a.admitted = place.Admitted{}
 	for i := range a.members {
@@ -365,16 +365,16 @@ func (a *advance) reserve(m *member) {
 // canBeginIfAdmitted reports whether a waiting runtime could begin now if it were admitted.
 func (a *advance) canBeginIfAdmitted(m *member) bool {
 	if !m.asked {
-		m.asked, m.blocked = true, a.blockerOf(m)
+		m.asked, m.blocked = true, a.blockerIfAdmitted(m)
 	}
 	return m.blocked == nil
 }
 
-// blockerOf returns the blocker that would keep a waiting runtime from beginning its update even if the runtime were
-// admitted. If a module did not work before the update, the result of its update says nothing about the new version.
-// Therefore a runtime in which the module does not work has a blocker until the last stage. In the last stage, this
-// runtime is updated, too, once the module has not worked for the length of the deadline.
-func (a *advance) blockerOf(m *member) *channel.Blocker {
+// blockerIfAdmitted returns the blocker that would keep a waiting runtime from beginning its update even if the runtime
+// were admitted. If a module did not work before the update, the result of its update says nothing about the new
+// version. Therefore a runtime in which the module does not work has a blocker until the last stage. In the last stage,
+// this runtime is updated, too, once the module has not worked for the length of the deadline.
+func (a *advance) blockerIfAdmitted(m *member) *channel.Blocker {
 	switch {
 	case !m.UnreachableSince.IsZero():
 		return &channel.Blocker{Code: m.UnreachableReason, Message: "the runtime cannot be used: see klm why " +
@@ -416,11 +416,11 @@ func (a *advance) blockerOf(m *member) *channel.Blocker {
 	return b
 }
 
-// isAwaited reports whether the current stage waits for the update of a runtime that has not begun. isAwaited returns
-// true if the runtime can begin now, or if its blocker has a cause outside of the runtime, for example a missing
-// template or another rollout. If stages did not wait for causes outside of the runtime, a stage would pass during a
-// fault of the control plane, although none of its runtimes had been updated.
-func (a *advance) isAwaited(m *member) bool {
+// isStartAwaited reports whether the current stage waits for the update of a runtime that has not begun. isStartAwaited
+// returns true if the runtime can begin now, or if its blocker has a cause outside of the runtime, for example a
+// missing template or another rollout. If stages did not wait for causes outside of the runtime, a stage would pass
+// during a fault of the control plane, although none of its runtimes had been updated.
+func (a *advance) isStartAwaited(m *member) bool {
 	if a.canBeginIfAdmitted(m) {
 		return true
 	}

@@ -49,7 +49,7 @@ func (a *advance) restartAllDelaysIfClockChanged() {
 	s, setAt := &a.status.Stage, a.ClockSetAt.Truncate(time.Second) // as API servers store times
 	began := s.StartedAt.Time
 	if began.IsZero() {
-		began = a.startedAt()
+		began = a.rolloutStartedAt()
 	}
 	// A new rollout may find updates of a former rollout that began before somebody set the clock.
 	isNew := a.status.Phase == "" && a.Now.Sub(setAt) < a.deadline

@@ -17,16 +17,17 @@ import (
 // decidePhaseAndAdmit finds the next phase and admits runtimes.
 func (a *advance) decidePhaseAndAdmit() {
 	if a.spec.State == v1beta2.RolloutAborted {
-		a.end(v1beta2.RolloutEndedAborted, "aborted"+because(a.spec.Reason)+": nobody begins any more; what has begun "+
-			"finishes and stays")
+		a.end(v1beta2.RolloutEndedAborted,
+			"aborted"+reasonSuffix(a.spec.Reason)+": nobody begins any more; what has begun "+
+				"finishes and stays")
 		return
 	}
 	if !a.isStaged() {
-		a.decideWithoutStages()
+		a.observeWithoutStages()
 		return
 	}
 	a.applyResumption()
-	a.checkFailures()
+	a.haltOrHoldOnFailures()
 	if a.keepHaltedIfHaltedAtSet() {
 		return
 	}
@@ -73,7 +74,7 @@ func (a *advance) keepHaltedIfHaltedAtSet() (isHalted bool) {
 	return true
 }
 
-func because(reason string) string {
+func reasonSuffix(reason string) string {
 	if reason == "" {
 		return ""
 	}
@@ -87,26 +88,27 @@ func (a *advance) end(phase v1beta2.RolloutPhase, message string) {
 	a.withdrawAdmissions()
 }
 
-// decideWithoutStages does the same as decide for a rollout without stages, which only observes the runtimes.
-func (a *advance) decideWithoutStages() {
+// observeWithoutStages does the same as decide for a rollout without stages, which only observes the runtimes.
+func (a *advance) observeWithoutStages() {
 	c := &a.total.counts
 	a.status.Phase = v1beta2.RolloutUpdating
 	if c.Waiting == 0 && c.Updating == 0 {
 		a.end(v1beta2.RolloutCompleted, "")
 		return
 	}
-	if c.Updating == 0 && a.countAwaited() == 0 {
+	if c.Updating == 0 && a.countAwaitedStarts() == 0 {
 		a.status.Phase = v1beta2.RolloutTail
 	}
-	a.completeAt(laterOf(a.startedAt(), a.clockSet).Add(DefaultProgressDeadline))
+	a.completeAt(laterOf(a.rolloutStartedAt(), a.clockSet).Add(DefaultProgressDeadline))
 }
 
-// countAwaited returns the number of runtimes of the current stage that are not admitted yet, but whose update the
-// stage waits for: see isAwaited.
-func (a *advance) countAwaited() int {
+// countAwaitedStarts returns the number of runtimes of the current stage that are not admitted yet, but whose update
+// the stage waits for: see isStartAwaited.
+func (a *advance) countAwaitedStarts() int {
 	n := 0
 	for i := range a.members {
-		if m := &a.members[i]; m.Stage == a.currentStage() && m.verdict == Waiting && !m.isAdmitted && a.isAwaited(m) {
+		if m := &a.members[i]; m.Stage == a.currentStage() && m.verdict == Waiting && !m.isAdmitted &&
+			a.isStartAwaited(m) {
 			n++
 		}
 	}
@@ -160,9 +162,9 @@ type overBudget struct {
 	found, others string
 }
 
-// checkFailures halts or holds the rollout if more runtimes have failed than the policy allows. If the runtimes without
-// the new version fail as often, the version is not the cause, and the rollout is held.
-func (a *advance) checkFailures() {
+// haltOrHoldOnFailures halts or holds the rollout if more runtimes have failed than the policy allows. If the runtimes
+// without the new version fail as often, the version is not the cause, and the rollout is held.
+func (a *advance) haltOrHoldOnFailures() {
 	c := &a.total.counts
 	updated, others := int(c.Proven+c.Failed+c.Lost), a.total.control
 	var all []overBudget
@@ -222,7 +224,7 @@ func (a *advance) haltOrHold(all []overBudget) {
 func (a *advance) addHolds() (isHeld bool) {
 	if a.spec.State == v1beta2.RolloutPaused {
 		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonRolloutPaused, Object: "ModuleRollout " + a.Rollout.Name,
-			Message: "the rollout is paused" + because(a.spec.Reason), Remedy: a.command("resume")})
+			Message: "the rollout is paused" + reasonSuffix(a.spec.Reason), Remedy: a.command("resume")})
 	}
 	for _, b := range []*v1beta2.RolloutBlocker{a.Hold, a.Preflight} {
 		if b != nil {
@@ -244,12 +246,12 @@ func (a *advance) addHolds() (isHeld bool) {
 // stage begins.
 func (a *advance) passProvenStages(isHeld bool) {
 	if a.isInTail() {
-		a.advanceTail(isHeld)
+		a.completeTailWhenDue(isHeld)
 		return
 	}
 	for {
 		s := &a.status.Stage
-		if !a.isCurrentStageProven() {
+		if !a.isQuorumReached() {
 			a.status.Phase = v1beta2.RolloutUpdating
 			return
 		}
@@ -263,12 +265,12 @@ func (a *advance) passProvenStages(isHeld bool) {
 			a.status.Phase = v1beta2.RolloutSoaking
 			return
 		}
-		if !a.passGates() {
+		if !a.checkGates() {
 			a.status.Phase = v1beta2.RolloutWaitingForGate
 			return
 		}
 		if a.currentStage() == len(a.stages)-1 {
-			a.advanceTail(isHeld)
+			a.completeTailWhenDue(isHeld)
 			return
 		}
 		if isHeld || !a.checkEvidence(a.currentStage()+1) {
@@ -292,16 +294,16 @@ func (a *advance) isInTail() bool {
 	return a.currentStage() == len(a.stages)-1 && was != nil && was.Passed
 }
 
-// isCurrentStageProven reports whether the current stage has reached its quorum: enough of the runtimes that can be
-// updated now are proven. Failed and lost runtimes have separate limits. A stage in which no runtime can be updated
-// delays the next stage only for a limited time; checkEvidence decides about this.
-func (a *advance) isCurrentStageProven() bool {
+// isQuorumReached reports whether the current stage has reached its quorum: enough of the runtimes that can be updated
+// now are proven. Failed and lost runtimes have separate limits. A stage in which no runtime can be updated delays the
+// next stage only for a limited time; checkEvidence decides about this.
+func (a *advance) isQuorumReached() bool {
 	t := &a.stages[a.currentStage()]
 	isLast := a.currentStage() == len(a.stages)-1
 	if isLast && !a.status.Stage.ProvenAt.IsZero() {
 		return true
 	}
-	proven, awaited := int(t.counts.Proven), int(t.counts.Updating)-t.idle+a.countAwaited()
+	proven, awaited := int(t.counts.Proven), int(t.counts.Updating)-t.idle+a.countAwaitedStarts()
 	if proven > 0 || t.counts.InScope == 0 {
 		return proven >= Quorum(a.Rollout, proven+awaited)
 	}
@@ -318,7 +320,7 @@ func Quorum(r *v1beta2.ModuleRollout, runtimes int) int {
 
 // NeededEvidence returns how many runtimes of earlier stages have to be proven before a stage begins. The parameter
 // earlierRuntimes is the number of runtimes of these stages.
-func NeededEvidence(r *v1beta2.ModuleRollout, stage, earlierRuntimes int) int {
+func NeededEvidence(r *v1beta2.ModuleRollout, stage, earlierRuntimes int) (provenRuntimes int) {
 	switch s := &r.Spec.Stages[stage]; {
 	case s.MinEvidence != nil:
 		return int(*s.MinEvidence)
@@ -329,19 +331,19 @@ func NeededEvidence(r *v1beta2.ModuleRollout, stage, earlierRuntimes int) int {
 }
 
 // checkEvidence reports whether enough runtimes are proven for a stage to begin.
-func (a *advance) checkEvidence(stage int) (isSufficient bool) {
+func (a *advance) checkEvidence(nextStage int) (isSufficient bool) {
 	before, proven := int32(0), int32(0)
-	for i := range stage {
+	for i := range nextStage {
 		before += a.stages[i].counts.InScope
 		proven += a.stages[i].counts.Proven
 	}
-	need := int32Of(NeededEvidence(a.Rollout, stage, int(before)))
+	need := int32Of(NeededEvidence(a.Rollout, nextStage, int(before)))
 	if a.total.counts.InScope == 0 || proven >= need || a.status.Stage.EvidenceWaived {
 		return true
 	}
 	a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonNoEvidence,
 		Message: fmt.Sprintf("stage %s needs %d proven runtimes of earlier stages, and there are %d",
-			a.spec.Stages[stage].Name, need, proven),
+			a.spec.Stages[nextStage].Name, need, proven),
 		Remedy: "wait until runtimes of the earlier stages can be updated, or " + a.command("resume") + " --reason=…"})
 	return false
 }
@@ -356,9 +358,9 @@ func (a *advance) recordStagePassed() {
 	s.ProvenAt, s.Passed = a.status.Stage.ProvenAt, true
 }
 
-// advanceTail handles the time after the last stage, in which the remaining runtimes are still admitted. A rollout that
-// is held does not end.
-func (a *advance) advanceTail(isHeld bool) {
+// completeTailWhenDue handles the time after the last stage, in which the remaining runtimes are still admitted. A
+// rollout that is held does not end.
+func (a *advance) completeTailWhenDue(isHeld bool) {
 	a.recordStagePassed()
 	a.status.Phase = v1beta2.RolloutTail
 	switch deadline := a.spec.Stages[a.currentStage()].ProgressDeadline.Duration; {
@@ -392,7 +394,7 @@ func (a *advance) admitStage(stage int) {
 		slots = min(slots, a.Slots-int(a.total.counts.Updating)+a.total.idle)
 	}
 	if s.MaxStartsPerMinute > 0 {
-		slots = min(slots, int(s.MaxStartsPerMinute)-a.recentStarts(s.Name))
+		slots = min(slots, int(s.MaxStartsPerMinute)-a.startsInLastMinute(s.Name))
 	}
 	if slots <= 0 {
 		return
@@ -442,11 +444,11 @@ func (a *advance) forgetStarts() {
 	}
 }
 
-// recentStarts returns the number of runtimes of a stage that were admitted in the last minute.
-func (a *advance) recentStarts(stage string) int {
+// startsInLastMinute returns the number of runtimes of a stage that were admitted in the last minute.
+func (a *advance) startsInLastMinute(stageName string) int {
 	n := 0
 	for _, s := range a.status.Starts {
-		if s.Stage == stage {
+		if s.Stage == stageName {
 			n += int(s.Count)
 			a.requeueAfter(time.Minute + 2*time.Second - a.Now.Sub(s.At.Time))
 		}

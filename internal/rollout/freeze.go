@@ -8,10 +8,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// DeferralLimit returns the time until which admins of runtimes may defer a rollout, or zero. The parameter r is the
+// DeferrableUntil returns the time until which admins of runtimes may defer a rollout, or zero. The parameter r is the
 // rollout, or nil if it was not made yet. If r is nil, policy is the policy from which the rollout will be made, or nil
 // if there is none.
-func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) time.Time {
+func DeferrableUntil(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) time.Time {
 	most := time.Duration(0)
 	switch {
 	case r != nil:
@@ -27,14 +27,14 @@ func DeferralLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now 
 	return now.Add(most)
 }
 
-// HoldOf returns the suspension or the freeze of a policy that holds a rollout now, or nil. The second result is the
-// time until the next beginning or end of a freeze; 0 means that no freeze begins or ends. The parameter policy is the
-// policy that is [PolicyInForce] for the rollout. If no policy is in force any more, a suspension or a freeze stays
+// HoldOfPolicy returns the suspension or the freeze of a policy that holds a rollout now, or nil. The second result is
+// the time until the next beginning or end of a freeze; 0 means that no freeze begins or ends. The parameter policy is
+// the policy that is [PolicyInForce] for the rollout. If no policy is in force any more, a suspension or a freeze stays
 // until a person resumes the rollout, because deleting a policy must not end its suspensions and freezes.
-func HoldOf(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Time) (*v1beta2.RolloutBlocker,
-	time.Duration) {
+func HoldOfPolicy(policy *v1beta2.RolloutPolicy, r *v1beta2.ModuleRollout, now time.Time) (hold *v1beta2.RolloutBlocker,
+	untilChange time.Duration) {
 	if policy == nil {
-		return keptHold(r), 0
+		return holdOfDeletedPolicy(r), 0
 	}
 	object := "RolloutPolicy " + policy.Name
 	var current *v1beta2.RolloutFreeze
@@ -75,8 +75,8 @@ func isExcepted(f *v1beta2.RolloutFreeze, r *v1beta2.ModuleRollout) bool {
 		r.Spec.IsRollback() && slices.Contains(f.Except, v1beta2.ExceptBack)
 }
 
-// keptHold returns the suspension or the freeze of a rollout whose policy does not exist any more, or nil.
-func keptHold(r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
+// holdOfDeletedPolicy returns the suspension or the freeze of a rollout whose policy does not exist any more, or nil.
+func holdOfDeletedPolicy(r *v1beta2.ModuleRollout) *v1beta2.RolloutBlocker {
 	if r.Spec.Policy == "" || len(r.Spec.Resumptions) > int(r.Status.Resumptions) {
 		return nil
 	}

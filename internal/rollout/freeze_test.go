@@ -51,7 +51,7 @@ func TestHoldOf(t *testing.T) {
 		if c.isBack {
 			r.Spec.Direction = v1beta2.RolloutBack
 		}
-		hold, change := HoldOf(policy, r, now)
+		hold, change := HoldOfPolicy(policy, r, now)
 		code, message := "", ""
 		if hold != nil {
 			code, message = hold.Code, hold.Message
@@ -61,7 +61,7 @@ func TestHoldOf(t *testing.T) {
 				c.message, c.hours)
 		}
 	}
-	if hold, change := HoldOf(nil, &v1beta2.ModuleRollout{}, now); hold != nil || change != 0 {
+	if hold, change := HoldOfPolicy(nil, &v1beta2.ModuleRollout{}, now); hold != nil || change != 0 {
 		t.Errorf("without a policy got %v in %s", hold, change)
 	}
 }

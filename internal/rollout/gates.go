@@ -11,9 +11,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
-// passGates judges the gates of the current stage, and reports whether all have passed. A gate with an unknown result
+// checkGates judges the gates of the current stage, and reports whether all have passed. A gate with an unknown result
 // has not passed.
-func (a *advance) passGates() bool {
+func (a *advance) checkGates() (allPassed bool) {
 	gates := a.spec.Stages[a.currentStage()].Gates
 	before := a.status.Stage.Gates
 	a.status.Stage.Gates = nil

@@ -140,7 +140,7 @@ func New(m Move) *v1beta2.ModuleRollout {
 		case i == len(m.Policy.Spec.Stages)-1:
 			s.Ranks = place.RankCount
 		default:
-			ranks = max(ranks, ranksFor(s.Percent, s.MinCount, m.Fleet))
+			ranks = max(ranks, rankCountFor(s.Percent, s.MinCount, m.Fleet))
 			s.Ranks = ranks
 		}
 		r.Spec.Stages = append(r.Spec.Stages, s)
@@ -164,10 +164,11 @@ func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
 		ProgressDeadline: last.ProgressDeadline}}}
 }
 
-// ranksFor is used for a stage that updates a percentage of the fleet. ranksFor returns how many of all possible ranks
-// (hash values of runtimes) belong to this stage. If this number of ranks is expected to contain fewer than minCount
-// runtimes, ranksFor returns the larger number of ranks that is expected to contain minCount runtimes.
-func ranksFor(percent, minCount int32, fleet int) int32 {
+// rankCountFor is used for a stage that updates a percentage of the fleet. rankCountFor returns how many of all
+// possible ranks (hash values of runtimes) belong to this stage. If this number of ranks is expected to contain fewer
+// than minCount runtimes, rankCountFor returns the larger number of ranks that is expected to contain minCount
+// runtimes.
+func rankCountFor(percent, minCount int32, fleet int) int32 {
 	ranks := int64(percent) * place.RankCount / 100
 	if fleet > 0 {
 		ranks = max(ranks, (int64(minCount)*place.RankCount+int64(fleet)-1)/int64(fleet))
@@ -180,10 +181,10 @@ func ranksFor(percent, minCount int32, fleet int) int32 {
 // Concurrency returns the number of runtimes of a stage that may be updated at the same time, at least 1. runtimes is
 // the number of runtimes of the stage.
 func Concurrency(s *v1beta2.RolloutStage, runtimes int) int {
-	return max(1, cmp.Or(scaled(s.MaxConcurrency, runtimes, true), share(defaultConcurrency, runtimes, true)))
+	return max(1, cmp.Or(scaledOrZero(s.MaxConcurrency, runtimes, true), share(defaultConcurrency, runtimes, true)))
 }
 
 // AllowedFailures returns the number of runtimes of a stage that may fail before the rollout is halted.
 func AllowedFailures(s *v1beta2.RolloutStage, runtimes int) int {
-	return scaled(s.MaxFailures, runtimes, false)
+	return scaledOrZero(s.MaxFailures, runtimes, false)
 }

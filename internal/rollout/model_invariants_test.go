@@ -35,15 +35,15 @@ import (
 //	4   a freeze does not stop urgent rollouts (isExcepted)                         74
 //	5   a runtime that waits gets an older version (keep)                           1, found as 6
 //	6   a runtime with an earlier attempt gets the proven version (keep)            3
-//	6   runtimes are taken back without a declared edge (setBack)                   2
-//	6   a halt takes back without an edge / although paused / resumed (isActiveTakenBackOnHalt)   212 / 104 / 151
-//	6   a halt takes back by Hold / without a halt (isActiveTakenBackOnHalt)                      107 / 11
+//	6   runtimes are taken back without a declared edge (abortAndTakeBack)                   2
+//	6   a halt takes back without an edge / although paused / resumed (shouldTakeBackHalted)   212 / 104 / 151
+//	6   a halt takes back by Hold / without a halt (shouldTakeBackHalted)                      107 / 11
 //	7   a version is taken back and not withdrawn (PlanMove, row 5)                   62, found as 6
 //	7   a version that was taken back is not recorded as such (PlanMove, row 5)       151
 //	9   the rank depends on the number of calls (Places.Of)                         1
-//	10  a runtime that cannot begin keeps its admission (keepPendingAdmissions)               203
-//	10  the coordinator ignores a deferral (blockerOf) / the controllers do (turnIn) 3 / 682
-//	10  a deferred runtime keeps its stage waiting (isAwaited)                      9
+//	10  a runtime that cannot begin keeps its admission (keepUsableAdmissions)               203
+//	10  the coordinator ignores a deferral (blockerIfAdmitted) / the controllers do (turnIn) 3 / 682
+//	10  a deferred runtime keeps its stage waiting (isStartAwaited)                      9
 //	11  a stage needs no evidence (checkEvidence)                                     334
 //	11  deadlines do not begin again after the clock was set (since)                259
 //	14  an emergency ignores the preflight (hold)                                   60, found as 4
@@ -51,7 +51,7 @@ import (
 //	14  a normal rollout has no gates / an emergency no limits (urgency.ShortenOrSkipStage)    0 / 0
 //	15  a rollout that was deleted runs at once (pauseRemade)                       5
 //	15  the pause of a rollout that was not recorded is lost (create)               14
-//	16  a failure of the registry counts as any other (judgeUpdate, rule 7)         39
+//	16  a failure of the registry counts as any other (judgeBegun, rule 7)         39
 //	17  an excused runtime is not counted / a failed one twice (tally.count)        111 / 2, found as 11
 //	17  a way back for those that fail counts all (judge, row 1)                    393, found as 10
 //	18  runtimes are not sorted (judgeAll)                                          2
@@ -60,7 +60,7 @@ import (
 //	20  a rollout that was not recorded is adopted for another plan (create)        40, found as 22
 //	22  a manager that ends between two writes leaves a rollout (wasActiveEndedByUnrecordedMove)    65
 //	22  a resumption does not end a halt (resume)                                   61
-//	22  a deferral never ends / counts from now on (DeferralLimit)                  15 / 15
+//	22  a deferral never ends / counts from now on (DeferrableUntil)                  15 / 15
 //	22  times in the future are kept (hasFutureTimes)                               1273
 //	23  the version of a completed rollout is not the proven one (PlanMove)           1, found as 22
 //	24  one failure more than the budget is allowed (stageOverBudget)               2

@@ -96,7 +96,7 @@ func (m *model) runtime(p *part) Runtime {
 		if p.blocked != "" {
 			return &channel.Blocker{Code: p.blocked}
 		}
-		limit := DeferralLimit(m.advanced, nil, m.now)
+		limit := DeferrableUntil(m.advanced, nil, m.now)
 		until, _ := channel.DeferredUntil(m.deferral(p), limit)
 		if until.IsZero() || m.advanced.Spec.IsRollback() {
 			return nil
@@ -382,7 +382,7 @@ func (m *model) run(view stored) {
 	if active := view.rollouts[s.Rollout]; active != nil && !active.Status.Phase.IsOver() {
 		m.advanced = active
 		in := Inputs{Rollout: active, Runtimes: runtimes, Now: m.now, ClockSetAt: m.clockSet, Slots: -1}
-		in.Hold, _ = HoldOf(m.policy, active, m.now)
+		in.Hold, _ = HoldOfPolicy(m.policy, active, m.now)
 		in.Preflight, in.WayBack = m.preflightOf(active), m.wayBack(active)
 		if m.policy.Spec.MaxUpdating > 0 {
 			in.Slots = int(m.policy.Spec.MaxUpdating)

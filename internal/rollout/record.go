@@ -127,22 +127,22 @@ func planMove(c Channel) Recorded {
 	switch {
 	case !found || target == "":
 	case isConfirmed:
-		next.takeBackRest(c, was.TakenBack, target)
+		next.takeBackRestIfSafe(c, was.TakenBack, target)
 	case target == s.Target:
 		switch {
-		case c.isActiveTakenBackOnHalt(s):
+		case c.shouldTakeBackHalted(s):
 			next.Withdraw = target
 			next.end(c.Active, v1beta2.RolloutTakenBack, fmt.Sprintf(
 				"%s: version %s is withdrawn, and taken back (onHalt: %s)", c.Active.Status.Message, target,
 				c.Active.Spec.OnHalt))
 			c.Urgency = urgency.Urgency{} // the urgency was declared for the move to the version that is taken back
-			next.takeBack(c, target, s.Version, c.Active.Spec.OnHalt == v1beta2.HaltTakeBackFailed)
+			next.beginTakeBack(c, target, s.Version, c.Active.Spec.OnHalt == v1beta2.HaltTakeBackFailed)
 			s.TakenBack = target
 			last := &s.History[len(s.History)-1]
 			last.By, last.Reason = v1beta2.FieldOwner, "ModuleRollout "+c.Active.Name+" was halted"
 		case s.Rollout != "" && c.Active == nil && (s.Version != target || s.TakingBack != ""):
-			next.Make = remade(c, s)
-		case c.becameMoreUrgent():
+			next.Make = remakeDeleted(c, s)
+		case c.needsMoreUrgentRollout():
 			next.end(c.Active, v1beta2.RolloutSuperseded, fmt.Sprintf("the move to %s became urgent: %s (%s)", target,
 				c.Urgency.Is, c.Urgency.Reason))
 			next.begin(c, target, c.Active.Spec.Lineage)
@@ -150,10 +150,10 @@ func planMove(c Channel) Recorded {
 			next.begin(c, target, c.Active.Spec.Lineage)
 		}
 	case target == s.Version:
-		next.setBack(c, target)
+		next.abortAndTakeBack(c, target)
 	case channel.IsLower(target, s.Version) && c.checkDowngrade(s.Version, target) == nil:
 		next.end(c.Active, v1beta2.RolloutSuperseded, "the channel was set back to "+target)
-		next.takeBack(c, s.Version, target, false)
+		next.beginTakeBack(c, s.Version, target, false)
 	default:
 		lineage := ""
 		if r := c.Active; r != nil && (!r.Status.Phase.IsOver() || r.Status.Phase == v1beta2.RolloutSuperseded) {
@@ -165,10 +165,10 @@ func planMove(c Channel) Recorded {
 	return next
 }
 
-// becameMoreUrgent reports whether the active rollout has to be made again with a higher urgency. While the active
-// rollout is paused or halted, a declared urgency makes no new rollout: an urgent rollout must not bypass a pause or a
-// halt.
-func (c *Channel) becameMoreUrgent() bool {
+// needsMoreUrgentRollout reports whether the active rollout has to be made again with a higher urgency. While the
+// active rollout is paused or halted, a declared urgency makes no new rollout: an urgent rollout must not bypass a
+// pause or a halt.
+func (c *Channel) needsMoreUrgentRollout() bool {
 	r := c.Active
 	if r == nil || r.Spec.Policy == "" || c.Policy == nil || r.Status.Phase.IsOver() || r.Spec.IsRollback() ||
 		r.Spec.State != v1beta2.RolloutRunning || !r.Status.HaltedAt.IsZero() {
@@ -188,13 +188,13 @@ func (c *Channel) wasActiveEndedByUnrecordedMove() bool {
 		r.Status.Phase == v1beta2.RolloutEndedAborted && r.Spec.State != v1beta2.RolloutAborted)
 }
 
-// setBack records that a channel was set back to its proven version during a rollout.
-func (r *Recorded) setBack(c Channel, target string) {
+// abortAndTakeBack records that a channel was set back to its proven version during a rollout.
+func (r *Recorded) abortAndTakeBack(c Channel, proven string) {
 	s := &r.Status
 	newer := s.Target
-	why := "the channel was set back to " + target + ": nobody begins any more"
+	why := "the channel was set back to " + proven + ": nobody begins any more"
 	has := slices.ContainsFunc(c.Runtimes, func(is Runtime) bool { return is.Ordered == newer })
-	err := c.checkDowngrade(newer, target)
+	err := c.checkDowngrade(newer, proven)
 	switch {
 	case !has:
 	case err != nil:
@@ -205,19 +205,19 @@ func (r *Recorded) setBack(c Channel, target string) {
 	}
 	r.end(c.Active, v1beta2.RolloutEndedAborted, why)
 	if has && err == nil {
-		r.takeBack(c, newer, target, false)
+		r.beginTakeBack(c, newer, proven, false)
 		return
 	}
 	s.Revision = max(s.Revision, c.LastRevision) + 1
-	s.Target, s.Rollout, s.Policy, s.Since = target, "", "", metav1.NewTime(c.Now)
-	addMove(s, c.newMove(target, v1beta2.RolloutCompleted))
+	s.Target, s.Rollout, s.Policy, s.Since = proven, "", "", metav1.NewTime(c.Now)
+	addMove(s, c.newMove(proven, v1beta2.RolloutCompleted))
 }
 
-// isActiveTakenBackOnHalt reports whether the active rollout is halted and takes runtimes back without an action by a
-// person. isActiveTakenBackOnHalt returns true only if no person has paused or resumed the rollout or moved the
-// channel. If a rollout has the phase TakenBack and is still the active one, a manager process ended the rollout and
-// stopped before it recorded the end.
-func (c *Channel) isActiveTakenBackOnHalt(s *v1beta2.ChannelStatus) bool {
+// shouldTakeBackHalted reports whether the active rollout is halted and takes runtimes back without an action by a
+// person. shouldTakeBackHalted returns true only if no person has paused or resumed the rollout or moved the channel.
+// If a rollout has the phase TakenBack and is still the active one, a manager process ended the rollout and stopped
+// before it recorded the end.
+func (c *Channel) shouldTakeBackHalted(s *v1beta2.ChannelStatus) bool {
 	r := c.Active
 	return r != nil && r.Spec.TakesBackOnHalt() && !r.Status.HaltedAt.IsZero() &&
 		(!r.Status.Phase.IsOver() || r.Status.Phase == v1beta2.RolloutTakenBack) &&
@@ -225,28 +225,28 @@ func (c *Channel) isActiveTakenBackOnHalt(s *v1beta2.ChannelStatus) bool {
 		r.Spec.To == s.Target && c.checkDowngrade(r.Spec.To, s.Version) == nil
 }
 
-// takeBackRest is called when a person sets the channel back after a halt. takeBackRest takes all runtimes that still
-// have the version of the halted rollout back to the proven version. Before that, the policy may have taken back only
-// the runtimes in which the version has failed.
-func (r *Recorded) takeBackRest(c Channel, newer, target string) {
+// takeBackRestIfSafe is called when a person sets the channel back after a halt. takeBackRestIfSafe takes all runtimes
+// that still have the version of the halted rollout back to the proven version. Before that, the policy may have taken
+// back only the runtimes in which the version has failed.
+func (r *Recorded) takeBackRestIfSafe(c Channel, newer, proven string) {
 	isUnderWay := c.Active != nil && !c.Active.Status.Phase.IsOver()
-	if isUnderWay && !c.Active.Spec.OnlyFailed || c.checkDowngrade(newer, target) != nil ||
+	if isUnderWay && !c.Active.Spec.OnlyFailed || c.checkDowngrade(newer, proven) != nil ||
 		!slices.ContainsFunc(c.Runtimes, func(is Runtime) bool { return is.Ordered == newer }) {
 		return
 	}
-	r.end(c.Active, v1beta2.RolloutSuperseded, "the channel was set back to "+target+": all runtimes with "+newer+
+	r.end(c.Active, v1beta2.RolloutSuperseded, "the channel was set back to "+proven+": all runtimes with "+newer+
 		" are taken back")
-	r.takeBack(c, newer, target, false)
+	r.beginTakeBack(c, newer, proven, false)
 }
 
-// takeBack makes the rollout that takes runtimes with a newer version back to a lower one, and records the move.
-// takeBack makes the lower version the proven version of the channel.
-func (r *Recorded) takeBack(c Channel, newer, target string, onlyFailed bool) {
+// beginTakeBack makes the rollout that takes runtimes with a newer version back to a lower one, and records the move.
+// beginTakeBack makes the lower version the proven version of the channel.
+func (r *Recorded) beginTakeBack(c Channel, newer, proven string, onlyFailed bool) {
 	s := &r.Status
-	r.makeOrAdopt(c, Move{From: newer, To: target, IsBack: true, OnlyFailed: onlyFailed})
-	r.markUrgencyUsed(c, target)
-	s.Version, s.Target, s.TakingBack, s.Since = target, target, newer, metav1.NewTime(c.Now)
-	move := c.newMove(target, "")
+	r.makeOrAdoptUnrecorded(c, Move{From: newer, To: proven, IsBack: true, OnlyFailed: onlyFailed})
+	r.markUrgencyUsed(c, proven)
+	s.Version, s.Target, s.TakingBack, s.Since = proven, proven, newer, metav1.NewTime(c.Now)
+	move := c.newMove(proven, "")
 	move.Direction = v1beta2.RolloutBack
 	addMove(s, move)
 }
@@ -270,25 +270,26 @@ func (r *Recorded) end(active *v1beta2.ModuleRollout, phase v1beta2.RolloutPhase
 // begin makes the rollout of a move, and records the move.
 func (r *Recorded) begin(c Channel, target, lineage string) {
 	s := &r.Status
-	r.makeOrAdopt(c, Move{From: s.Version, To: target, Lineage: lineage})
+	r.makeOrAdoptUnrecorded(c, Move{From: s.Version, To: target, Lineage: lineage})
 	r.markUrgencyUsed(c, target)
 	s.Target, s.TakingBack, s.Since = target, "", metav1.NewTime(c.Now)
 	addMove(s, c.newMove(target, ""))
 }
 
-// makeOrAdopt makes the rollout for the move m of the channel. If there is an unrecorded rollout with the same plan,
-// makeOrAdopt adopts the unrecorded rollout instead. By adopting the unrecorded rollout, makeOrAdopt skips no revision,
-// and keeps a pause, an abort or an approval by a person. If the unrecorded rollout has another plan, the caller has to
-// end the unrecorded rollout. If a person has paused or aborted an unrecorded rollout for the same move, the new
-// rollout is also paused or aborted, so that nothing bypasses the decision of the person.
-func (r *Recorded) makeOrAdopt(c Channel, m Move) {
+// makeOrAdoptUnrecorded makes the rollout for the move m of the channel. If there is an unrecorded rollout with the
+// same plan, makeOrAdoptUnrecorded adopts the unrecorded rollout instead. By adopting the unrecorded rollout,
+// makeOrAdoptUnrecorded skips no revision, and keeps a pause, an abort or an approval by a person. If the unrecorded
+// rollout has another plan, the caller has to end the unrecorded rollout. If a person has paused or aborted an
+// unrecorded rollout for the same move, the new rollout is also paused or aborted, so that nothing bypasses the
+// decision of the person.
+func (r *Recorded) makeOrAdoptUnrecorded(c Channel, m Move) {
 	s := &r.Status
 	m.Namespace, m.Module, m.Channel = c.Release.Namespace, c.Release.Name, c.Name
 	m.Urgency, m.Policy, m.Fleet = c.Urgency, c.Policy, len(c.Runtimes)
 	m.Revision = max(s.Revision, c.LastRevision) + 1
 	made, u := New(m), c.Unrecorded
 	if u != nil {
-		r.Refused = Difference(&u.Spec, &made.Spec)
+		r.Refused = PlanDifference(&u.Spec, &made.Spec)
 	}
 	if u != nil && r.Refused == "" {
 		s.Revision, s.Rollout, s.Policy = u.Spec.Revision, u.Name, u.Spec.Policy
@@ -301,10 +302,10 @@ func (r *Recorded) makeOrAdopt(c Channel, m Move) {
 	s.Revision, s.Rollout, s.Policy = m.Revision, made.Name, made.Spec.Policy
 }
 
-// Difference returns the first difference between a rollout that exists and the rollout that the same move would get
-// now, as a text for users. Difference returns "" if the rollouts are equal. Difference ignores the revision and the
-// fields that people change.
-func Difference(is, now *v1beta2.ModuleRolloutSpec) string {
+// PlanDifference returns the first difference between a rollout that exists and the rollout that the same move would
+// get now, as a text for users. PlanDifference returns "" if the rollouts are equal. PlanDifference ignores the
+// revision and the fields that people change.
+func PlanDifference(is, now *v1beta2.ModuleRolloutSpec) string {
 	plan := func(s *v1beta2.ModuleRolloutSpec) string {
 		c := *s
 		c.Revision, c.State, c.Reason, c.Approvals, c.Resumptions = 0, "", "", nil, nil
@@ -379,10 +380,10 @@ func initialPlanFromRuntimes(c Channel, target string) Recorded {
 	return next
 }
 
-// remade returns a rollout that replaces an active rollout that was deleted. If the new rollout has stages, the new
-// rollout is paused, so that deleting a halted or paused rollout does not let the update continue. The new rollout is
-// not urgent.
-func remade(c Channel, s *v1beta2.ChannelStatus) *v1beta2.ModuleRollout {
+// remakeDeleted returns a rollout that replaces an active rollout that was deleted. If the new rollout has stages, the
+// new rollout is paused, so that deleting a halted or paused rollout does not let the update continue. The new rollout
+// is not urgent.
+func remakeDeleted(c Channel, s *v1beta2.ChannelStatus) *v1beta2.ModuleRollout {
 	r := New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name,
 		From: cmp.Or(s.TakingBack, s.Version), To: s.Target, IsBack: s.TakingBack != "", Revision: s.Revision,
 		OnlyFailed: s.TakenBack != "" && (c.Policy == nil || c.Policy.Spec.OnHalt != v1beta2.HaltTakeBack),

@@ -46,7 +46,7 @@ func (a *advance) report() {
 	}
 	s.Blockers = a.blockers
 	if !s.Phase.IsOver() {
-		s.Blockers = append(s.Blockers, a.waitReasons()...)
+		s.Blockers = append(s.Blockers, a.runtimeBlockers()...)
 		s.Message = a.message()
 	}
 	if len(s.Blockers) > maxBlockers {
@@ -102,8 +102,8 @@ func stageResult(results []v1beta2.RolloutStageResult, stage string) *v1beta2.Ro
 	return &results[i]
 }
 
-// waitReasons returns a blocker for each reason why runtimes of the current stage or earlier ones cannot begin now.
-func (a *advance) waitReasons() []v1beta2.RolloutBlocker {
+// runtimeBlockers returns a blocker for each reason why runtimes of the current stage or earlier ones cannot begin now.
+func (a *advance) runtimeBlockers() []v1beta2.RolloutBlocker {
 	var all []v1beta2.RolloutBlocker
 	for i := range a.members {
 		m := &a.members[i]

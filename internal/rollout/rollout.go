@@ -36,10 +36,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// scaled returns the number that value stands for: the number itself, or a percentage of the parameter total. If the
-// parameter roundUp is true, a percentage is rounded up; if roundUp is false, it is rounded down. For a value that
-// cannot be read, scaled returns 0.
-func scaled(value *intstr.IntOrString, total int, roundUp bool) int {
+// scaledOrZero returns the number that value stands for: the number itself, or a percentage of the parameter total. If
+// the parameter roundUp is true, a percentage is rounded up; if roundUp is false, it is rounded down. For a value that
+// cannot be read, scaledOrZero returns 0.
+func scaledOrZero(value *intstr.IntOrString, total int, roundUp bool) int {
 	if value == nil {
 		return 0
 	}

@@ -146,20 +146,20 @@ func (a *advance) judge(r *Runtime) judgement {
 		case a.spec.OnlyFailed && evidence.IsWell(r.State), a.spec.IsRollback() && r.Ordered != a.spec.From,
 			!a.spec.IsRollback() && channel.IsLower(a.spec.To, r.Ordered):
 			return judgement{verdict: OutOfScope}
-		case r.Rollout == a.Rollout.Name && !r.IsReady && !r.Started.Before(a.startedAt()): // a step
+		case r.Rollout == a.Rollout.Name && !r.IsReady && !r.Started.Before(a.rolloutStartedAt()): // a step
 		default:
 			return judgement{verdict: Waiting}
 		}
 	}
-	is := a.judgeUpdate(r)
+	is := a.judgeBegun(r)
 	if r.IsExcused && (is.verdict == Proven || is.verdict == Lost || is.verdict == Failed) {
 		return judgement{verdict: Excused}
 	}
 	return is
 }
 
-// judgeUpdate returns the verdict on a runtime that has the new version: rows 3 to 11 of the table of judge.
-func (a *advance) judgeUpdate(r *Runtime) judgement {
+// judgeBegun returns the verdict on a runtime that has the new version: rows 3 to 11 of the table of judge.
+func (a *advance) judgeBegun(r *Runtime) judgement {
 	isSilent := !r.UnreachableSince.IsZero()
 	if r.IsReady && (!isSilent || r.Started.IsZero() || r.UnreachableSince.Before(r.Started)) {
 		return judgement{verdict: Proven} // rule 3
@@ -169,7 +169,7 @@ func (a *advance) judgeUpdate(r *Runtime) judgement {
 		if r.Since.IsZero() || evidence.IsWell(r.State) && !r.IsObserved && !isSilent {
 			return judgement{verdict: Updating, isIdle: true} // the status still shows the former version, which works
 		}
-		if r.Since.Before(a.startedAt()) {
+		if r.Since.Before(a.rolloutStartedAt()) {
 			return judgement{verdict: Excused}
 		}
 		started = r.Since

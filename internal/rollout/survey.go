@@ -34,7 +34,7 @@ func Survey(in Inputs) ([]Seen, error) {
 		s := Seen{Runtime: m.Runtime, Stage: m.Stage, Rank: m.Rank, Verdict: m.verdict}
 		if m.verdict == Waiting {
 			a.status.Stage.Index = int32Of(m.Stage) // the last stage is also for modules that do not work
-			s.Blocker, s.IsHurt = a.blockerOf(m), a.isUpdateLikelyToRepair(m)
+			s.Blocker, s.IsHurt = a.blockerIfAdmitted(m), a.isUpdateLikelyToRepair(m)
 		}
 		all = append(all, s)
 	}

@@ -152,11 +152,11 @@ func (b *breaker) unauthorizedError(answer string) *Error {
 
 // certificateProblem returns the reason why the certificate of an API server is not trusted, without values that are
 // different for each attempt.
-func certificateProblem(err error) string {
-	if _, other := errors.AsType[x509.HostnameError](err); other {
+func certificateProblem(certErr error) string {
+	if _, other := errors.AsType[x509.HostnameError](certErr); other {
 		return "its certificate is for another host"
 	}
-	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](certErr); ok && invalid.Reason == x509.Expired {
 		return "its certificate has expired, or is not valid yet"
 	}
 	return "its certificate is not signed by the certificate authority of the kubeconfig"
@@ -226,7 +226,7 @@ func (b *breaker) sendProbe() *Error {
 // sendEvenIfOpen sends a small request to the runtime, even while the breaker is open. sendEvenIfOpen returns two
 // results: the answer, which is empty unless the request succeeded, and the reason why the runtime cannot be
 // reconciled.
-func (b *breaker) sendEvenIfOpen(method, path, body string) ([]byte, *Error) {
+func (b *breaker) sendEvenIfOpen(method, path, body string) (okBody []byte, runtimeError *Error) {
 	req, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
 	if err != nil {
 		return nil, nil

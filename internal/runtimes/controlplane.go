@@ -9,12 +9,13 @@ import "k8s.io/client-go/rest"
 // of the manager. There is no agent in the control plane. If Options.Agents or Options.Watch is set, the Pool therefore
 // watches the control plane itself. If neither is set, the Pool watches nothing, and the control plane is polled like
 // the runtimes.
-func (o Options) ForControlPlane(cfg *rest.Config, namespace, serviceAccount string) Options {
+func (o Options) ForControlPlane(cfg *rest.Config, accountNamespace, serviceAccount string) Options {
 	o.Watch, o.Agents, o.InterestsChanged = o.Watch || o.Agents, false, nil
 	o.Cache, o.Live = nil, nil
 	o.Self = rest.CopyConfig(cfg)
-	o.Self.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + serviceAccount}
-	o.ForbiddenAdvice = "grant that right to ServiceAccount " + namespace + "/" + serviceAccount +
+	user := "system:serviceaccount:" + accountNamespace + ":" + serviceAccount
+	o.Self.Impersonate = rest.ImpersonationConfig{UserName: user}
+	o.ForbiddenAdvice = "grant that right to ServiceAccount " + accountNamespace + "/" + serviceAccount +
 		" (chart value controlPlaneModules.rules)"
 	return o
 }

@@ -61,8 +61,8 @@ type credential struct {
 	resourceVersion string
 }
 
-// findAccessSecret reads the metadata of the access Secret of a Kyma from the cache and returns the credential.
-func (p *Pool) findAccessSecret(ctx context.Context, kyma string) (credential, error) {
+// findAccessSecretVersion reads the metadata of the access Secret of a Kyma from the cache and returns the credential.
+func (p *Pool) findAccessSecretVersion(ctx context.Context, kyma string) (credential, error) {
 	if p.opts.Self != nil {
 		return credential{uid: "self"}, nil
 	}

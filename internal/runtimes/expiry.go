@@ -24,28 +24,28 @@ func (b *breaker) scheduleCredentialChecks(expiry time.Time, reviewInterval time
 	b.ends = expiry
 	if review != nil { // the first reviews of runtimes that are connected at the same time are spread over the interval
 		b.checks = append(b.checks, time.AfterFunc(rand.N(reviewInterval),
-			func() { b.checkAndOpenOnFailure(reviewInterval, review) }))
+			func() { b.openIfCheckFails(reviewInterval, review) }))
 	}
 	if expiry.After(time.Now()) { // otherwise the first request detects the expiry
 		b.checks = append(b.checks, time.AfterFunc(time.Until(expiry)+expiryDelay, func() {
-			b.checkAndOpenOnFailure(0,
+			b.openIfCheckFails(0,
 				b.sendProbe)
 		}))
 	}
 }
 
-// checkAndOpenOnFailure sends a request, and opens the breaker if the runtime refuses the credential or does not
-// answer. While the breaker is open, checkAndOpenOnFailure sends no request. If repeatInterval is not 0, the check is
-// repeated after each repeatInterval.
-func (b *breaker) checkAndOpenOnFailure(repeatInterval time.Duration, send func() *Error) {
+// openIfCheckFails sends a request, and opens the breaker if the runtime refuses the credential or does not answer.
+// While the breaker is open, openIfCheckFails sends no request. If repeatInterval is not 0, the check is repeated after
+// each repeatInterval.
+func (b *breaker) openIfCheckFails(repeatEvery time.Duration, check func() *Error) {
 	if b.err() == nil {
-		if bad := send(); bad != nil {
+		if bad := check(); bad != nil {
 			b.open(bad)
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if repeatInterval > 0 && !b.stopped {
-		b.checks[0] = time.AfterFunc(repeatInterval, func() { b.checkAndOpenOnFailure(repeatInterval, send) })
+	if repeatEvery > 0 && !b.stopped {
+		b.checks[0] = time.AfterFunc(repeatEvery, func() { b.openIfCheckFails(repeatEvery, check) })
 	}
 }

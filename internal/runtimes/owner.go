@@ -52,7 +52,7 @@ func IsRuntimeRefused(err error) bool {
 // After GetBeforeOwnerVerified, the verifier has to find out the owner of the runtime and then call MarkOwned or
 // Refuse. If the verifier cannot find out the owner, it has to call GetBeforeOwnerVerified again later.
 func (p *Pool) GetBeforeOwnerVerified(ctx context.Context, kyma string) (*Runtime, error) {
-	rt, err := p.ensureConnection(ctx, kyma)
+	rt, err := p.ensureUsableConnection(ctx, kyma)
 	if err != nil {
 		p.notifyOnNextConnection(kyma)
 		return nil, err
@@ -104,22 +104,22 @@ func (p *Pool) IsOwned(kyma string) bool {
 }
 
 // MarkOwned records that the runtime belongs to its Kyma. If a Get has failed because the owner was not verified,
-// MarkOwned notifies the subscribers of the runtime. The subscriber with the key in the parameter verifierKey is not
+// MarkOwned notifies the subscribers of the runtime. The subscriber with the key in the parameter notifyExcept is not
 // notified, because it has made the decision itself.
-func (p *Pool) MarkOwned(kyma string, rt *Runtime, verifierKey string) {
-	p.setOwnerState(kyma, rt, verifierKey, ownerState{verified: true})
+func (p *Pool) MarkOwned(kyma string, rt *Runtime, notifyExcept string) {
+	p.setOwnerState(kyma, rt, notifyExcept, ownerState{verified: true})
 }
 
 // Refuse records that the runtime must not be used, and notifies the subscribers of the runtime. The parameter
 // verifierKey is the Subscriber.Key of the caller: Refuse does not notify this subscriber, because it has made the
 // decision itself.
-func (p *Pool) Refuse(kyma string, rt *Runtime, verifierKey string, why *Error) {
-	p.setOwnerState(kyma, rt, verifierKey, ownerState{refused: why})
+func (p *Pool) Refuse(kyma string, rt *Runtime, notifyExcept string, why *Error) {
+	p.setOwnerState(kyma, rt, notifyExcept, ownerState{refused: why})
 }
 
 // setOwnerState replaces the owner state of a connection. If the next Get may return another result than an earlier
 // Get, setOwnerState notifies all subscribers except the one with the key verifierKey.
-func (p *Pool) setOwnerState(kyma string, rt *Runtime, verifierKey string, state ownerState) {
+func (p *Pool) setOwnerState(kyma string, rt *Runtime, notifyExcept string, state ownerState) {
 	p.mu.Lock()
 	former := rt.owner
 	rt.owner = state
@@ -132,7 +132,7 @@ func (p *Pool) setOwnerState(kyma string, rt *Runtime, verifierKey string, state
 	}
 	p.mu.Unlock()
 	for _, s := range all {
-		if s.Key != verifierKey {
+		if s.Key != notifyExcept {
 			s.Notify(Event{ConnectionChanged: true})
 		}
 	}

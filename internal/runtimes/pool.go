@@ -188,7 +188,7 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 // An error of Get is either an [Error] with a reason code, or an error of reading the control plane, which is not a
 // problem of the runtime.
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
-	rt, err := p.ensureConnection(ctx, kyma)
+	rt, err := p.ensureUsableConnection(ctx, kyma)
 	if err != nil {
 		p.notifyOnNextConnection(kyma)
 		return nil, err
@@ -206,7 +206,7 @@ func (p *Pool) GetIfOpenOrNoAgents(ctx context.Context, kyma string) (*Runtime, 
 	if !p.opts.Agents || p.opts.Watch || p.connectionIfOpen(kyma) != nil {
 		return p.Get(ctx, kyma)
 	}
-	_, err := p.findAccessSecret(ctx, kyma)
+	_, err := p.findAccessSecretVersion(ctx, kyma)
 	if err != nil {
 		p.notifyOnNextConnection(kyma)
 	}
@@ -232,10 +232,10 @@ func (p *Pool) notifyOnNextConnection(kyma string) {
 	}
 }
 
-// ensureConnection returns the connection to a runtime. If there is no connection with the current credential,
-// ensureConnection makes one.
-func (p *Pool) ensureConnection(ctx context.Context, kyma string) (*Runtime, error) {
-	cred, err := p.findAccessSecret(ctx, kyma)
+// ensureUsableConnection returns the connection to a runtime. If there is no connection with the current credential,
+// ensureUsableConnection makes one.
+func (p *Pool) ensureUsableConnection(ctx context.Context, kyma string) (*Runtime, error) {
+	cred, err := p.findAccessSecretVersion(ctx, kyma)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == AccessSecretNotFound {
 			p.closeConnection(kyma)

@@ -25,7 +25,7 @@ func (p *Pool) PublishToInterested(kyma string, event Event) {
 	e.outbox = append(append(e.outbox, e.batch...), event)
 	e.batch = nil
 	p.mu.Unlock()
-	p.deliver(kyma)
+	p.deliverOutbox(kyma)
 }
 
 // delayLocked adds an event to the batch of delayed events. If the batch already has an event for the same interest,
@@ -45,13 +45,13 @@ func (p *Pool) deliverBatch(kyma string) {
 		e.batch = nil
 	}
 	p.mu.Unlock()
-	p.deliver(kyma)
+	p.deliverOutbox(kyma)
 }
 
-// deliver calls the subscribers with the events in the outbox. Only one goroutine at a time delivers the events of a
-// runtime. If deliver finds that another goroutine delivers events, deliver leaves its events to the other goroutine.
-// So the order of events is kept, and no lock is held during the calls of Notify.
-func (p *Pool) deliver(kyma string) {
+// deliverOutbox calls the subscribers with the events in the outbox. Only one goroutine at a time delivers the events
+// of a runtime. If deliverOutbox finds that another goroutine delivers events, deliverOutbox leaves its events to the
+// other goroutine. So the order of events is kept, and no lock is held during the calls of Notify.
+func (p *Pool) deliverOutbox(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.entries[kyma]

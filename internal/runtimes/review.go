@@ -71,7 +71,7 @@ type reviews struct {
 // reviewRights sends one request and records the rights in the answer. If the runtime cannot be reconciled,
 // reviewRights returns the reason, and otherwise nil. If the answer contains no list of rights, because the API server
 // does not allow reviews, the recorded rights stay unchanged.
-func (r *reviews) reviewRights() *Error {
+func (r *reviews) reviewRights() (runtimeError *Error) {
 	r.sending.Lock()
 	defer r.sending.Unlock()
 	answer, bad := r.breaker.sendEvenIfOpen("POST", reviewPath, reviewBody)
@@ -101,7 +101,7 @@ func (r *reviews) sendFirstReview() {
 	if begun {
 		return
 	}
-	r.breaker.checkAndOpenOnFailure(0, func() *Error {
+	r.breaker.openIfCheckFails(0, func() *Error {
 		bad := r.reviewRights()
 		r.mu.Lock()
 		r.begun = bad == nil
@@ -110,10 +110,10 @@ func (r *reviews) sendFirstReview() {
 	})
 }
 
-// reviewAfter sends a SelfSubjectRulesReview after a delay, because roles, bindings or accounts have changed. Several
-// changes within this delay cause only one review. If changes have already caused maxEarlyReviews reviews, the next
-// review is sent later, but at most one checkInterval later.
-func (r *reviews) reviewAfter(delay time.Duration) {
+// scheduleReview sends a SelfSubjectRulesReview after a delay, because roles, bindings or accounts have changed.
+// Several changes within this delay cause only one review. If changes have already caused maxEarlyReviews reviews, the
+// next review is sent later, but at most one checkInterval later.
+func (r *reviews) scheduleReview(minDelay time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -123,7 +123,7 @@ func (r *reviews) reviewAfter(delay time.Duration) {
 	if earned := int(now.Sub(r.updated) / checkInterval); earned > 0 {
 		r.early, r.updated = min(maxEarlyReviews, r.early+earned), r.updated.Add(time.Duration(earned)*checkInterval)
 	}
-	due := now.Add(delay)
+	due := now.Add(minDelay)
 	switch {
 	case r.stopped || r.timer != nil && !due.After(r.due):
 		return
@@ -150,7 +150,7 @@ func (r *reviews) runReviewUnlessStopped(timerNumber int) {
 	stopped := r.stopped
 	r.mu.Unlock()
 	if !stopped {
-		r.breaker.checkAndOpenOnFailure(0, r.reviewRights)
+		r.breaker.openIfCheckFails(0, r.reviewRights)
 	}
 }
 
@@ -191,7 +191,7 @@ func (p *Pool) WatchRights(kyma string, rt *Runtime, changed func()) {
 				delay = accountDelay
 			}
 			if rt := p.connectionIfOpen(kyma); rt != nil && rt.reviews != nil {
-				rt.reviews.reviewAfter(delay)
+				rt.reviews.scheduleReview(delay)
 			}
 		}})
 }
@@ -203,19 +203,20 @@ func (p *Pool) UnwatchRights(kyma string) { p.Unsubscribe(kyma, credentialKey) }
 // ClusterRoles, ClusterRoleBindings and the ServiceAccount of the token. The agent needs the right to watch the objects
 // that determine the rights of the credential. The manager can grant the agent only rights that its own credential has,
 // so rightsInterests leaves out objects that the credential may not watch.
-func (rt *Runtime) rightsInterests() (all []Interest) {
+func (rt *Runtime) rightsInterests() (watchable []Interest) {
 	rt.reviews.mu.Lock()
 	has := rt.reviews.has
 	rt.reviews.mu.Unlock()
 	if has.MayWatch(clusterRoles.GroupResource()) && has.MayWatch(clusterBindings.GroupResource()) {
-		all = append(all, Interest{Resource: clusterBindings, Kind: "ClusterRoleBinding", Labels: notOurs},
+		watchable = append(watchable, Interest{Resource: clusterBindings, Kind: "ClusterRoleBinding", Labels: notOurs},
 			Interest{Resource: clusterRoles, Kind: "ClusterRole", Labels: notOurs})
 	}
 	if rt.account.name != "" && has.MayWatch(accounts.GroupResource()) {
-		all = append(all, Interest{Resource: accounts, Kind: "ServiceAccount", Namespace: rt.account.namespace,
-			Name: rt.account.name})
+		watchable = append(watchable, Interest{Resource: accounts, Kind: "ServiceAccount",
+			Namespace: rt.account.namespace,
+			Name:      rt.account.name})
 	}
-	return all
+	return watchable
 }
 
 // Credential returns what is known about the credential of a connection, without a request.
@@ -242,11 +243,11 @@ func (p *Pool) Credential(kyma string, rt *Runtime) access.Finding {
 }
 
 // notifyConnectionChanged notifies the subscriber with the given key that the connection has changed.
-func (p *Pool) notifyConnectionChanged(kyma, subscriberKey string) {
+func (p *Pool) notifyConnectionChanged(kyma, onlySubscriber string) {
 	p.mu.Lock()
 	var notify func(Event)
 	if e := p.entries[kyma]; e != nil {
-		notify = e.subscribers[subscriberKey].Notify
+		notify = e.subscribers[onlySubscriber].Notify
 	}
 	p.mu.Unlock()
 	if notify != nil {

@@ -54,7 +54,7 @@ func TestReviews(t *testing.T) {
 			t.Fatalf("the first review: %d requests, %d changes", next.requests.Load(), changes.Load())
 		}
 		for range 10 {
-			r.reviewAfter(rightsDelay)
+			r.scheduleReview(rightsDelay)
 			time.Sleep(rightsDelay / 20)
 		}
 		time.Sleep(time.Minute)
@@ -62,8 +62,8 @@ func TestReviews(t *testing.T) {
 			t.Errorf("nothing has changed: %d requests, %d changes", next.requests.Load(), changes.Load())
 		}
 		next.rule.Store(`["get"]`)
-		r.reviewAfter(rightsDelay)
-		r.reviewAfter(accountDelay) // the later review time counts
+		r.scheduleReview(rightsDelay)
+		r.scheduleReview(accountDelay) // the later review time counts
 		time.Sleep(rightsDelay + time.Second)
 		if next.requests.Load() != 2 {
 			t.Error("reviewed before an API server has the change")
@@ -74,7 +74,7 @@ func TestReviews(t *testing.T) {
 			t.Errorf("rights are lost: %d requests, %d changes", next.requests.Load(), changes.Load())
 		}
 		next.rule.Store("")
-		r.reviewAfter(accountDelay)
+		r.scheduleReview(accountDelay)
 		time.Sleep(accountDelay + 100*time.Millisecond)
 		if err := r.breaker.err(); err == nil || codeOf(err) != RuntimeUnauthorized || next.requests.Load() != 4 {
 			t.Errorf("the account is deleted: %v, %d requests", err, next.requests.Load())
@@ -122,20 +122,20 @@ func TestReviewsAreBounded(t *testing.T) {
 		r, _ := newReviews(next)
 		defer r.breaker.stop()
 		for range 10 * 60 { // ten hours
-			r.reviewAfter(rightsDelay)
+			r.scheduleReview(rightsDelay)
 			time.Sleep(time.Minute)
 		}
 		if n := next.requests.Load(); n < maxEarlyReviews+9 || n > maxEarlyReviews+10 {
 			t.Errorf("%d reviews in ten hours", n)
 		}
 		time.Sleep(100 * time.Hour)
-		r.reviewAfter(rightsDelay)
+		r.scheduleReview(rightsDelay)
 		before := next.requests.Load()
 		time.Sleep(time.Minute)
 		if n := next.requests.Load() - before; n != 1 {
 			t.Errorf("after a quiet time: %d reviews within a minute", n)
 		}
-		r.reviewAfter(rightsDelay)
+		r.scheduleReview(rightsDelay)
 		r.stop()
 		time.Sleep(time.Hour)
 		if n := next.requests.Load() - before; n != 1 {

@@ -174,7 +174,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 // runMembership runs one membership: the time from the creation of a Lease of this replica until that Lease is lost or
 // ctx ends.
 func (k *Keeper) runMembership(ctx context.Context) {
-	if !k.createReplicaLease(ctx) {
+	if !k.createReplicaLeaseWithRetry(ctx) {
 		return
 	}
 	membership, end := context.WithCancel(ctx)
@@ -189,7 +189,7 @@ func (k *Keeper) runMembership(ctx context.Context) {
 		change = metrics.ShardReleased
 	}
 	for shard := range Count {
-		tasks.Go(func() { k.releaseWithoutLease(shard, change) })
+		tasks.Go(func() { k.releaseKeepingLease(shard, change) })
 	}
 	tasks.Wait()
 	k.deleteReplicaLease(ctx)
@@ -240,7 +240,7 @@ func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGro
 	if !k.complete || k.replicaLease == nil || membership.Err() != nil {
 		return
 	}
-	me, replicas := *k.replicaLease.Spec.HolderIdentity, k.replicasLocked()
+	me, replicas := *k.replicaLease.Spec.HolderIdentity, k.replicaLeasesLocked()
 	if replicas[me] == nil {
 		return // the watch has not received the Lease of this replica yet
 	}
@@ -298,7 +298,7 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 		// write. If the Lease was written and only the answer was lost, the next attempt to acquire the shard finds the
 		// Lease.
 		k.opts.Log.V(1).Info("a shard was not acquired", "shard", t.shard, "error", err.Error())
-		k.removeHolding(t)
+		k.cancelAndRemoveHolding(t)
 		time.AfterFunc(k.opts.Duration/24, k.triggerAssign)
 		return
 	}
@@ -309,7 +309,7 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 			break
 		}
 		if t.ctx.Err() != nil {
-			return // releaseWithoutLease closes the shard
+			return // releaseKeepingLease closes the shard
 		}
 		k.opts.Log.Error(err, "a shard cannot be opened", "shard", t.shard)
 		if !sleepUnlessDone(t.ctx, k.opts.Duration/12) {
@@ -335,7 +335,7 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 
 // release closes a shard and removes the holder from its Lease, so that another replica can acquire the shard.
 func (k *Keeper) release(membership context.Context, t *holding) {
-	defer k.removeHolding(t)
+	defer k.cancelAndRemoveHolding(t)
 	k.drainAndCloseShard(t, metrics.ShardReleased)
 	for membership.Err() == nil {
 		err := k.clearHolder(membership, t.shard, t.lease)
@@ -347,13 +347,13 @@ func (k *Keeper) release(membership context.Context, t *holding) {
 			return // the deletion of the Lease of this replica also frees the shard
 		}
 	}
-	k.removeHolding(t)
+	k.cancelAndRemoveHolding(t)
 	k.triggerAssign()
 }
 
-// releaseWithoutLease closes a shard at the end of a membership. releaseWithoutLease does not write the Lease of the
+// releaseKeepingLease closes a shard at the end of a membership. releaseKeepingLease does not write the Lease of the
 // shard: the shard becomes free when the Lease of this replica is deleted.
-func (k *Keeper) releaseWithoutLease(shard int, reason string) {
+func (k *Keeper) releaseKeepingLease(shard int, reason string) {
 	k.mu.Lock()
 	t := k.holdings[shard]
 	if t == nil || t.closing {
@@ -363,7 +363,7 @@ func (k *Keeper) releaseWithoutLease(shard int, reason string) {
 	t.closing = true
 	k.mu.Unlock()
 	k.drainAndCloseShard(t, reason)
-	k.removeHolding(t)
+	k.cancelAndRemoveHolding(t)
 }
 
 // drainAndCloseShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. The
@@ -387,9 +387,9 @@ func (k *Keeper) drainAndCloseShard(t *holding, reason string) {
 	}
 }
 
-// removeHolding cancels the contexts of a shard that this replica has held or wanted to acquire, and removes the shard
-// from the Keeper.
-func (k *Keeper) removeHolding(t *holding) {
+// cancelAndRemoveHolding cancels the contexts of a shard that this replica has held or wanted to acquire, and removes
+// the shard from the Keeper.
+func (k *Keeper) cancelAndRemoveHolding(t *holding) {
 	t.cancel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -406,7 +406,7 @@ func (k *Keeper) OtherHolderAddress(kyma string) (address string, isHeldHere boo
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if of := k.replicasLocked()[holderOf(k.known[shardLeaseName(Of(kyma))].lease)]; of != nil {
+	if of := k.replicaLeasesLocked()[holderOf(k.known[shardLeaseName(Of(kyma))].lease)]; of != nil {
 		address = of.Annotations[annotationAddress]
 	}
 	return address, false

@@ -202,7 +202,7 @@ func TestHandOver(t *testing.T) {
 					count++
 				}
 			}
-			if count == 0 || count > maxShards(3) {
+			if count == 0 || count > maxShardsPerReplica(3) {
 				t.Errorf("replica %d of 3 holds %d shards", i, count)
 			}
 		}

@@ -37,9 +37,10 @@ func holderOf(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// durationOf returns the time for which a Lease is valid without a renewal. If the Lease has no duration, durationOf
-// returns one minute. The default is only a precaution, because replicas always write spec.leaseDurationSeconds.
-func durationOf(l *coordinationv1.Lease) time.Duration {
+// durationOrDefault returns the time for which a Lease is valid without a renewal. If the Lease has no duration,
+// durationOrDefault returns one minute. The default is only a precaution, because replicas always write
+// spec.leaseDurationSeconds.
+func durationOrDefault(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil || *l.Spec.LeaseDurationSeconds <= 0 {
 		return time.Minute
 	}
@@ -52,9 +53,9 @@ func isReplicaLease(l *coordinationv1.Lease) bool {
 	return l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfReplica && holderOf(l) != ""
 }
 
-// replicasLocked returns the Leases of all replicas by the name of the replica. The caller of replicasLocked must hold
-// mu.
-func (k *Keeper) replicasLocked() map[string]*coordinationv1.Lease {
+// replicaLeasesLocked returns the Leases of all replicas by the name of the replica. The caller of replicaLeasesLocked
+// must hold mu.
+func (k *Keeper) replicaLeasesLocked() map[string]*coordinationv1.Lease {
 	found := map[string]*coordinationv1.Lease{}
 	for _, s := range k.known {
 		if isReplicaLease(s.lease) {
@@ -64,9 +65,9 @@ func (k *Keeper) replicasLocked() map[string]*coordinationv1.Lease {
 	return found
 }
 
-// createReplicaLease creates the Lease of this replica under a name that was never used before. createReplicaLease
-// returns false if ctx ends first.
-func (k *Keeper) createReplicaLease(ctx context.Context) bool {
+// createReplicaLeaseWithRetry creates the Lease of this replica under a name that was never used before.
+// createReplicaLeaseWithRetry returns false if ctx ends first.
+func (k *Keeper) createReplicaLeaseWithRetry(ctx context.Context) (isCreated bool) {
 	for {
 		unique := strings.ToLower(rand.Text()[:12])
 		seconds := int32((k.opts.Duration + time.Second - 1) / time.Second) //nolint:gosec // a few
@@ -198,12 +199,12 @@ func (k *Keeper) deleteExpiredReplicaLeases(membership context.Context, tasks *s
 		if !isReplicaLease(s.lease) || k.replicaLease != nil && name == k.replicaLease.Name {
 			continue
 		}
-		if left := durationOf(s.lease) - time.Since(s.since); left > 0 {
+		if left := durationOrDefault(s.lease) - time.Since(s.since); left > 0 {
 			next = min(next, left)
 			continue
 		}
 		// This is the time of the next attempt to delete the Lease.
-		k.known[name] = observedLease{s.lease, time.Now().Add(k.opts.Duration/6 - durationOf(s.lease))}
+		k.known[name] = observedLease{s.lease, time.Now().Add(k.opts.Duration/6 - durationOrDefault(s.lease))}
 		tasks.Go(func() {
 			within, cancel := context.WithTimeout(membership, k.opts.requestTimeout())
 			defer cancel()

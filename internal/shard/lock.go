@@ -114,7 +114,7 @@ func (a *unshardedLock) ensureNoShardedReplicas(ctx context.Context) error {
 		if !before || s.lease.UID != l.UID || s.lease.ResourceVersion != l.ResourceVersion {
 			s = observedLease{l, now}
 		}
-		if now.Sub(s.since) >= durationOf(l) && deleteIfUnchanged(ctx, a.leases, l) == nil {
+		if now.Sub(s.since) >= durationOrDefault(l) && deleteIfUnchanged(ctx, a.leases, l) == nil {
 			continue
 		}
 		seen[l.Name] = s

@@ -92,23 +92,24 @@ func weight(a, b string) uint64 {
 	return x ^ x>>31
 }
 
-// maxShards returns the maximum number of shards that one of n replicas can hold: a quarter more than an equal share.
-func maxShards(n int) int { return (Count*5 + 4*n - 1) / (4 * n) }
+// maxShardsPerReplica returns the maximum number of shards that one of n replicas can hold: a quarter more than an
+// equal share.
+func maxShardsPerReplica(replicas int) int { return (Count*5 + 4*replicas - 1) / (4 * replicas) }
 
 // Assign returns the replica of each shard, or "" if there are no replicas. The assignment depends only on the set of
 // the replicas' names, so every replica computes the same assignment.
 //
 // Hashing gives each replica a weight for each shard. Assign gives a shard to the replica with the largest weight. When
 // a replica starts or ends, only the shards of this replica therefore move. If only the weights decided, some replicas
-// would get twice as many shards as others. Therefore no replica gets more than maxShards. If the replica with the
-// largest weight already has the maximum number of shards, the shard goes to the replica with the next largest weight.
-// Because of the limit maxShards, a few more shards move than if only the weights decided.
+// would get twice as many shards as others. Therefore no replica gets more than maxShardsPerReplica. If the replica
+// with the largest weight already has the maximum number of shards, the shard goes to the replica with the next largest
+// weight. Because of the limit maxShardsPerReplica, a few more shards move than if only the weights decided.
 func Assign(replicas []string) (holders [Count]string) {
 	replicas = slices.Compact(slices.Sorted(slices.Values(replicas)))
 	if len(replicas) == 0 {
 		return holders
 	}
-	limit, held := maxShards(len(replicas)), make([]int, len(replicas))
+	limit, held := maxShardsPerReplica(len(replicas)), make([]int, len(replicas))
 	for s := range holders {
 		// Shards are assigned in a shuffled order, which is always the same. When the last shards are assigned, many
 		// replicas have reached their limit. In the order of their numbers, these last shards would always be shards

@@ -65,8 +65,9 @@ func TestAssignBalances(t *testing.T) {
 			total := 0
 			for name, count := range held {
 				total += count
-				if count > maxShards(n) || !slices.Contains(names, name) {
-					t.Fatalf("%d replicas: %q has %d shards, at most %d are right", n, name, count, maxShards(n))
+				if count > maxShardsPerReplica(n) || !slices.Contains(names, name) {
+					t.Fatalf("%d replicas: %q has %d shards, at most %d are right", n, name, count,
+						maxShardsPerReplica(n))
 				}
 			}
 			if total != Count {
@@ -100,8 +101,8 @@ func TestAssignMovesLittle(t *testing.T) {
 			}
 		}
 		// Rendezvous hashing alone moves 64/(n+1) shards to a new replica. Because Assign gives no replica more than
-		// maxShards, some more shards move: with 16 replicas, 9 of 64 shards on average.
-		if mean := float64(gained) / rounds; mean > float64(maxShards(n+1)) {
+		// maxShardsPerReplica, some more shards move: with 16 replicas, 9 of 64 shards on average.
+		if mean := float64(gained) / rounds; mean > float64(maxShardsPerReplica(n+1)) {
 			t.Errorf("the newcomer to %d gets %.1f shards on average", n, mean)
 		}
 		if mean := float64(others) / rounds; mean > 10 {
@@ -126,7 +127,7 @@ func FuzzAssign(f *testing.F) {
 		}
 		different := len(slices.Compact(slices.Sorted(slices.Values(names))))
 		for name, count := range countByReplica(holders) {
-			if different > 0 && (count > maxShards(different) || !slices.Contains(names, name)) {
+			if different > 0 && (count > maxShardsPerReplica(different) || !slices.Contains(names, name)) {
 				t.Fatalf("%q has %d of %d shards; there are %d replicas", name, count, Count, different)
 			}
 		}

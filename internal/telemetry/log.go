@@ -76,7 +76,7 @@ type limited struct {
 // Handle passes a record to the next handler, unless there were too many records about the runtime.
 func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 	runtime := cmp.Or(h.runtime, h.name)
-	if about, found := aboutOf(r); found && h.runtime == "" {
+	if about, found := aboutOfFirstError(r); found && h.runtime == "" {
 		runtime = about.Runtime
 		r = r.Clone()
 		r.Add(about.Attributes()...)
@@ -113,8 +113,8 @@ func errorOf(r slog.Record) (text string) {
 	return text
 }
 
-// aboutOf returns the attributes of the first error in the record that has attributes.
-func aboutOf(r slog.Record) (about About, found bool) {
+// aboutOfFirstError returns the attributes of the first error in the record that has attributes.
+func aboutOfFirstError(r slog.Record) (about About, found bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		if err, is := a.Value.Any().(error); is {
 			if e, is := errors.AsType[*explained](err); is {

@@ -33,7 +33,7 @@ func TestWithoutSecrets(t *testing.T) {
 		"https://kim@example.com":              "https://example.com",
 		"mail kim@example.com":                 "mail kim@example.com",
 	} {
-		if got := WithoutSecrets(in); got != want {
+		if got := WithoutAssignedSecrets(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}

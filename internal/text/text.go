@@ -26,9 +26,9 @@ const ellipsis = "…"
 // sequences. If a text was shortened, it ends in "…". A text is never cut inside of a character. A line break becomes
 // "; ", or a space if it follows punctuation.
 func ClipLine(text string, maxBytes int) string {
-	text, isCut := cutAtMultipleOf(text, maxBytes)
-	if !isPlain(text) {
-		text = oneLine(text)
+	text, isCut := cutBeforeCleaning(text, maxBytes)
+	if !isPrintableASCII(text) {
+		text = joinPrintableLines(text)
 	}
 	if isCut {
 		text += ellipsis
@@ -46,7 +46,7 @@ func ClipLine(text string, maxBytes int) string {
 // ClipCollapsingSpaces is like [ClipLine], but replaces any number of spaces and line breaks by one space.
 // ClipCollapsingSpaces is for the output of programs, in which line breaks do not separate sentences.
 func ClipCollapsingSpaces(text string, maxBytes int) string {
-	text, isCut := cutAtMultipleOf(text, maxBytes)
+	text, isCut := cutBeforeCleaning(text, maxBytes)
 	text = strings.Join(strings.Fields(text), " ")
 	if isCut {
 		text += ellipsis
@@ -54,11 +54,11 @@ func ClipCollapsingSpaces(text string, maxBytes int) string {
 	return ClipLine(text, maxBytes)
 }
 
-// cutAtMultipleOf shortens a text before its control characters and escape sequences are removed, because the text may
-// have any size, and the removal costs more than cutting. The result part is the beginning of the text. The result
+// cutBeforeCleaning shortens a text before its control characters and escape sequences are removed, because the text
+// may have any size, and the removal costs more than cutting. The result part is the beginning of the text. The result
 // isCut is true if the text is longer than part. The result part may be longer than the parameter maxBytes, because the
 // later removal of escape sequences makes the text shorter.
-func cutAtMultipleOf(text string, maxBytes int) (part string, isCut bool) {
+func cutBeforeCleaning(text string, maxBytes int) (part string, isCut bool) {
 	const mostPerByte = 16
 	if most := mostPerByte * maxBytes; len(text) > most {
 		return text[:most], true
@@ -66,8 +66,8 @@ func cutAtMultipleOf(text string, maxBytes int) (part string, isCut bool) {
 	return text, false
 }
 
-// isPlain reports whether a text contains only printable ASCII characters.
-func isPlain(text string) bool {
+// isPrintableASCII reports whether a text contains only printable ASCII characters.
+func isPrintableASCII(text string) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {
 			return false
@@ -81,8 +81,8 @@ func isPlain(text string) bool {
 var escapes = regexp.MustCompile(
 	"\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(\x07|\x1b\\\\)?|\x1b[ -~]?|\u009b[0-?]*[ -/]*[@-~]")
 
-// oneLine returns a text without line breaks, control characters and escape sequences.
-func oneLine(text string) string {
+// joinPrintableLines returns a text without line breaks, control characters and escape sequences.
+func joinPrintableLines(text string) string {
 	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, string(utf8.RuneError)), "")
 	var b strings.Builder
 	for line := range strings.FieldsFuncSeq(text, func(r rune) bool {

@@ -101,7 +101,7 @@ func run(ctx context.Context, rounds int, out string) error {
 	order := rand.New(rand.NewPCG(1, 1))       // a fixed seed: each run of this program has the same order
 	for round := -1; round < rounds; round++ { // round -1 is a warm-up
 		for _, i := range order.Perm(len(b.ways)) {
-			s, err := b.measure(ctx, b.ways[i], fmt.Sprintf("bench-%s-%d", b.ways[i].name, round+1))
+			s, err := b.measureInstall(ctx, b.ways[i], fmt.Sprintf("bench-%s-%d", b.ways[i].name, round+1))
 			if err != nil {
 				return fmt.Errorf("round %d: installing by %s: %w", round+1, b.ways[i].name, err)
 			}

@@ -117,8 +117,8 @@ func (b *bench) flags(name, ns string) *genericclioptions.ConfigFlags {
 	return flags
 }
 
-// measure installs the module once in its own namespace, and deletes it.
-func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
+// measureInstall installs the module once in its own namespace, and deletes it.
+func (b *bench) measureInstall(ctx context.Context, w way, ns string) (sample, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	if _, err := b.kubernetes.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return sample{}, fmt.Errorf("creating the namespace: %w", err)
@@ -144,17 +144,17 @@ func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
 			s.byVerb[r.Verb]++
 		}
 	}
-	return s, b.deleteClusterScoped(ctx, ns)
+	return s, b.checkAndDeleteClusterScoped(ctx, ns)
 }
 
 // waitTimeout is the maximum time for which a run waits until the CRDs of the previous run are deleted.
 const waitTimeout = 2 * time.Second
 
-// deleteClusterScoped checks that the module is installed, and deletes its cluster-scoped objects: CRDs, webhooks, and
-// roles with their bindings. Objects that are not deleted would slow down all later runs. The namespace stays, because
-// its objects do not slow down other runs. An API server takes some time to delete new CRDs. deleteClusterScoped waits
-// for that, but not longer than waitTimeout.
-func (b *bench) deleteClusterScoped(ctx context.Context, ns string) error {
+// checkAndDeleteClusterScoped checks that the module is installed, and deletes its cluster-scoped objects: CRDs,
+// webhooks, and roles with their bindings. Objects that are not deleted would slow down all later runs. The namespace
+// stays, because its objects do not slow down other runs. An API server takes some time to delete new CRDs.
+// checkAndDeleteClusterScoped waits for that, but not longer than waitTimeout.
+func (b *bench) checkAndDeleteClusterScoped(ctx context.Context, ns string) error {
 	rendered, err := renderBundle(ns)
 	if err != nil {
 		return err

@@ -138,7 +138,7 @@ func measure(ctx context.Context, length time.Duration) (round Round, err error)
 		{&round.Alone, steady(agents)},
 		{&round.Flooded, func(t *tally) error {
 			var err error
-			round.Flood, err = b.measureInFlood(ctx, t, steady(agents))
+			round.Flood, err = b.runInFlood(ctx, t, steady(agents))
 			return err
 		}},
 		{&round.Heartbeats, b.sendHeartbeats},
@@ -264,13 +264,13 @@ func (b *bench) connectAgents(t *tally) error {
 }
 
 // runParallel calls work with the numbers 0 to n-1, in parallel goroutines.
-func runParallel(parallel, n int, work func(int) error) error {
+func runParallel(workers, n int, work func(int) error) error {
 	var (
 		next  atomic.Int64
 		group sync.WaitGroup
-		errs  = make([]error, parallel)
+		errs  = make([]error, workers)
 	)
-	for w := range parallel {
+	for w := range workers {
 		group.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n) && errs[w] == nil; i = next.Add(1) - 1 {
 				errs[w] = work(int(i))
@@ -335,8 +335,8 @@ func (b *bench) sendHeartbeats(t *tally) error {
 	})
 }
 
-// measureInFlood measures a load while another runtime sends as many requests as it can.
-func (b *bench) measureInFlood(ctx context.Context, t *tally, load func(*tally) error) (answers map[int]int,
+// runInFlood measures a load while another runtime sends as many requests as it can.
+func (b *bench) runInFlood(ctx context.Context, t *tally, load func(*tally) error) (floodAnswers map[int]int,
 	err error) {
 	o := b.order
 	o.Own = b.flood
@@ -348,10 +348,10 @@ func (b *bench) measureInFlood(ctx context.Context, t *tally, load func(*tally) 
 		return nil, errors.Join(err, p.stop())
 	}
 	_ = p.stdin.Close() // the flood ends with its input
-	if err := p.answers.Decode(&answers); err != nil {
+	if err := p.answers.Decode(&floodAnswers); err != nil {
 		return nil, fmt.Errorf("asking the flood: %w", errors.Join(err, p.stop()))
 	}
-	return answers, p.stop()
+	return floodAnswers, p.stop()
 }
 
 // flood runs the process of a runtime that sends too many requests.

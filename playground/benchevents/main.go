@@ -91,7 +91,7 @@ func run(ctx context.Context, rounds int, length time.Duration, out string) erro
 		result.Rounds = append(result.Rounds, round)
 	}
 	fmt.Fprint(os.Stderr, "\r")
-	result.setBest()
+	result.setBestAndWithin()
 	return result.reportAndCheckLimits(os.Stdout, out)
 }
 
@@ -141,10 +141,10 @@ type Load struct {
 	Allocations float64 `json:"allocationsPerRequest"`
 }
 
-// setBest sets Best to the best round of each measurement. For the measurements connect and most, the best round is the
-// round with the highest rate. For the measurements without a throughput, the best round is the round with the shortest
-// delay.
-func (r *Result) setBest() {
+// setBestAndWithin sets Best to the best round of each measurement. For the measurements connect and most, the best
+// round is the round with the highest rate. For the measurements without a throughput, the best round is the round with
+// the shortest delay.
+func (r *Result) setBestAndWithin() {
 	r.Best = r.Rounds[0]
 	for _, round := range r.Rounds[1:] {
 		keepHighestRate(&r.Best.Connect, round.Connect)

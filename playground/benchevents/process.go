@@ -104,7 +104,7 @@ func (a *authority) issue(name string) (pair, error) {
 	return pair{der, encoded}, nil
 }
 
-func (p pair) parse() (*tls.Certificate, error) {
+func (p pair) parseDER() (*tls.Certificate, error) {
 	key, err := x509.ParseECPrivateKey(p.Key)
 	if err != nil {
 		return nil, fmt.Errorf("parsing a key: %w", err)
@@ -118,7 +118,7 @@ func (o order) clientConfig(own pair) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parsing the root: %w", err)
 	}
-	certificate, err := own.parse()
+	certificate, err := own.parseDER()
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("parsing the root: %w", err)
 	}
-	own, err := o.Own.parse()
+	own, err := o.Own.parseDER()
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		if _, err := input.ReadBytes('\n'); err != nil {
 			break // the other process has ended or closed the input
 		}
-		if err := answers.Encode(resourceUsageReport(l, delivered.Load())); err != nil {
+		if err := answers.Encode(reportAfterGC(l, delivered.Load())); err != nil {
 			break
 		}
 	}
@@ -233,14 +233,14 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return <-done
 }
 
-// resourceUsageReport returns a report with the resource usage of the listener's process.
-func resourceUsageReport(l *backchannel.Listener, delivered int64) report {
+// reportAfterGC returns a report with the resource usage of the listener's process.
+func reportAfterGC(l *backchannel.Listener, delivered int64) report {
 	cpu := processorTime()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return report{
-		Address: l.ServingAddress(), CPU: cpu, Mallocs: m.Mallocs, Bytes: m.TotalAlloc,
+		Address: l.TLSAddress(), CPU: cpu, Mallocs: m.Mallocs, Bytes: m.TotalAlloc,
 		InUse:     m.HeapAlloc + m.StackInuse,
 		Delivered: delivered,
 	}

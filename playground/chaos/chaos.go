@@ -117,9 +117,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	var lost error
 	observing := make(chan struct{})
 	background.Go(func() {
-		lost = r.land.Host.Observe(life, sync.OnceFunc(func() { close(observing) }), isChecked, r.promises.observe)
+		lost = r.land.Host.Observe(life, sync.OnceFunc(func() { close(observing) }), isObservedKey, r.promises.observe)
 	})
-	background.Go(func() { r.manager.restartOnExit(life) })
+	background.Go(func() { r.manager.restartUnlessKilled(life) })
 	select {
 	case <-observing:
 	case <-time.After(time.Minute):
@@ -259,8 +259,8 @@ func (r *run) prepareModulesAndUserObjects(ctx context.Context) error {
 	})
 }
 
-// objectKeysOfModuleSteady returns the objects of module steady in the runtimes whose Kyma is never deleted.
-func (r *run) objectKeysOfModuleSteady() []string {
+// keptSteadyObjectKeys returns the objects of module steady in the runtimes whose Kyma is never deleted.
+func (r *run) keptSteadyObjectKeys() []string {
 	var all []string
 	for _, name := range keptRuntimes(r.options.Runtimes) {
 		all = append(all, name+"/deployments/steady-system/steady", name+"/configmaps/kyma-system/steady",
@@ -290,14 +290,14 @@ func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 	if err != nil {
 		return err
 	}
-	if err := r.removeAllKymas(ctx, empty); err != nil {
+	if err := r.unregisterAllAndAwaitEmpty(ctx, empty); err != nil {
 		return fmt.Errorf("removing everything, without faults: %w", err)
 	}
 	r.logf("round %d: with faults", n)
 	if err := r.makeInitialRequests(ctx); err != nil {
 		return err
 	}
-	r.promises.protect(false, r.objectKeysOfModuleSteady()...)
+	r.promises.protect(false, r.keptSteadyObjectKeys()...)
 	if err := r.runWithFaults(ctx, p); err != nil {
 		return err
 	}
@@ -314,11 +314,11 @@ func (r *run) runRound(ctx context.Context, n uint64, empty picture) error {
 	}
 	r.report.Healing = append(r.report.Healing, time.Since(healed))
 	r.logf("round %d: healed after %.1f s", n, time.Since(healed).Seconds())
-	if err := r.checkIdle(ctx, want, before); err != nil {
+	if err := r.awaitIdleManagerAndCheck(ctx, want, before); err != nil {
 		return err
 	}
-	r.promises.unprotect(r.objectKeysOfModuleSteady()...)
-	if err := r.removeAllKymas(ctx, empty); err != nil {
+	r.promises.unprotect(r.keptSteadyObjectKeys()...)
+	if err := r.unregisterAllAndAwaitEmpty(ctx, empty); err != nil {
 		return fmt.Errorf("removing everything, after the faults: %w", err)
 	}
 	r.report.Rounds++
@@ -373,7 +373,7 @@ func (r *run) runFault(ctx context.Context, begin time.Time, e event) error {
 	if err := sleep(ctx, e.At-time.Since(begin)); err != nil {
 		return err
 	}
-	mine := r.lockOf(f.partName(e.Target))
+	mine := r.lockOf(f.exclusivePart(e.Target))
 	mine.Lock()
 	defer mine.Unlock()
 	until := time.Now().Add(e.For)

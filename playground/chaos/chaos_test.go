@@ -144,7 +144,7 @@ func TestPromises(t *testing.T) {
 				p.protect(c.exact, id)
 			}
 			if c.excuse {
-				p.allowDeletionOfCoOwned(id)
+				p.excuseNextDeletion(id)
 			}
 			for _, change := range c.changes {
 				p.observe(change)

@@ -31,15 +31,15 @@ type fault struct {
 	begin func(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error)
 }
 
-// partName returns the name of the part of the system that only one fault at a time may use.
-func (f fault) partName(target string) string { return f.needs + "/" + target }
+// exclusivePart returns the name of the part of the system that only one fault at a time may use.
+func (f fault) exclusivePart(target string) string { return f.needs + "/" + target }
 
 // faults are all faults, in the order of the random choice. A new entry in this table, also at its end, changes the
 // plans of all seeds.
 var faults = []fault{
-	{"manager-kill", managerTarget, "process", 0, 3 * time.Second, killManagerUntilUndone},
+	{"manager-kill", managerTarget, "process", 0, 3 * time.Second, killManagerWithoutRestart},
 	{"manager-freeze", managerTarget, "process", time.Second, 10 * time.Second, freezeManager},
-	{"api-server-restart", allClusterNames, "server", 0, 5 * time.Second, stopServer},
+	{"api-server-restart", allClusterNames, "server", 0, 5 * time.Second, stopCluster},
 	{"connection-refused", allClusterNames, "server", time.Second, 10 * time.Second, cutFault(cluster.Refuse)},
 	{"connection-silent", allClusterNames, "server", time.Second, 20 * time.Second, cutFault(cluster.BlackHole)},
 	{"connection-slow", allClusterNames, "server", 2 * time.Second, 20 * time.Second, slowFault},
@@ -47,9 +47,9 @@ var faults = []fault{
 	{"tag-moved", registryTarget, "tags", 2 * time.Second, 20 * time.Second, moveTag},
 	{"etcd-compact", etcdTarget, "etcd", 0, 0, compactFault},
 	{"access-deleted", keptRuntimes, "access", time.Second, 10 * time.Second, deleteAccess},
-	{"access-rotated", keptRuntimes, "access", 2 * time.Second, 20 * time.Second, swapAccessCredential},
-	{"answers-failing", keptRuntimes, "access", 2 * time.Second, 15 * time.Second, failAnswers},
-	{"webhook-dead", allRuntimes, "webhook", 2 * time.Second, 20 * time.Second, deadWebhook},
+	{"access-rotated", keptRuntimes, "access", 2 * time.Second, 20 * time.Second, rotateAccessCredential},
+	{"answers-failing", keptRuntimes, "access", 2 * time.Second, 15 * time.Second, failAnswersToManager},
+	{"webhook-dead", allRuntimes, "webhook", 2 * time.Second, 20 * time.Second, addDeadWebhookForKind},
 	{"finalizer-held", allRuntimes, "finalizer", 2 * time.Second, 20 * time.Second, holdFinalizer},
 	{"namespace-occupied", allRuntimes, "namespace", 2 * time.Second, 20 * time.Second, addUserObjectToModuleNamespace},
 	{"object-deleted", allRuntimes, "hand", 0, 0, deleteObject},
@@ -70,11 +70,11 @@ func allRuntimes(runtimes []string) []string { return runtimes }
 // keptRuntimes returns the runtimes whose Kyma is never deleted.
 func keptRuntimes(runtimes []string) []string { return runtimes[:max(len(runtimes)-1, 1)] }
 
-func killManagerUntilUndone(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
+func killManagerWithoutRestart(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
 	if err := r.manager.kill(); err != nil {
 		return nil, err
 	}
-	return func(context.Context) error { return r.manager.start() }, nil
+	return func(context.Context) error { return r.manager.startAfterKill() }, nil
 }
 
 func freezeManager(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, error) {
@@ -84,7 +84,7 @@ func freezeManager(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, erro
 	return func(context.Context) error { return r.manager.signal(syscall.SIGCONT) }, nil
 }
 
-func stopServer(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
+func stopCluster(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
 	c := r.land.Clusters[e.Target]
 	return c.Start, c.Stop(ctx)
 }
@@ -122,14 +122,14 @@ func breakRegistry(_ context.Context, r *run, _ event, _ *rand.Rand) (undo, erro
 func moveTag(ctx context.Context, r *run, _ event, pick *rand.Rand) (undo, error) {
 	name, v := varied[pick.IntN(len(varied))], 1+pick.IntN(versions)
 	t := &v1beta2.ModuleTemplate{}
-	key := client.ObjectKey{Namespace: r.land.Namespace(), Name: v1beta2.ModuleTemplateName(name, majorVersionText(v))}
+	key := client.ObjectKey{Namespace: r.land.Namespace(), Name: v1beta2.ModuleTemplateName(name, semverOfMajor(v))}
 	if err := r.land.Clients[landscape.ControlPlane].Get(ctx, key, t); err != nil {
 		return nil, fmt.Errorf("reading ModuleTemplate %s: %w", key.Name, err)
 	}
 	if t.Annotations[v1beta2.AnnotationContentDigest] == "" {
 		return nil, errNothing // the manager accepts the first content that it finds
 	}
-	r.logf("moving the tag of %s %s", name, majorVersionText(v))
+	r.logf("moving the tag of %s %s", name, semverOfMajor(v))
 	return func(ctx context.Context) error {
 		if err := r.land.Push(ctx, newModule(name, v, original)); err != nil {
 			return err
@@ -159,11 +159,11 @@ func compactFault(ctx context.Context, r *run, _ event, _ *rand.Rand) (undo, err
 	return nil, r.land.Host.Compact(ctx)
 }
 
-// requestsMatching returns an expression for all requests whose method and path begin with a text.
-func requestsMatching(method string) *regexp.Regexp { return regexp.MustCompile("^" + method) }
+// requestsWithPrefix returns an expression for all requests whose method and path begin with a text.
+func requestsWithPrefix(prefix string) *regexp.Regexp { return regexp.MustCompile("^" + prefix) }
 
-// ignoreAbsent returns nil for an error that means that an object or its kind does not exist.
-func ignoreAbsent(err error) error {
+// ignoreNotFoundOrNoMatch returns nil for an error that means that an object or its kind does not exist.
+func ignoreNotFoundOrNoMatch(err error) error {
 	if meta.IsNoMatchError(err) {
 		return nil
 	}

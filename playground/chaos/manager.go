@@ -23,8 +23,8 @@ type supervisor struct {
 	exits []error    // errors of managers that ended without a fault
 }
 
-// restartOnExit starts the manager again each time it ends by itself, until the context ends.
-func (s *supervisor) restartOnExit(ctx context.Context) {
+// restartUnlessKilled starts the manager again each time it ends by itself, until the context ends.
+func (s *supervisor) restartUnlessKilled(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		ended := s.land.Manager.Done()
@@ -63,8 +63,8 @@ func (s *supervisor) kill() error {
 	return s.land.Manager.Kill()
 }
 
-// start starts the manager after kill.
-func (s *supervisor) start() error {
+// startAfterKill starts the manager after kill.
+func (s *supervisor) startAfterKill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = false

@@ -112,11 +112,11 @@ func newModule(name string, v int, text string) landscape.Module {
 	if name == left {
 		content += inherited
 	}
-	content = strings.NewReplacer("MODULE", name, "KIND", kindOf(name), "VERSION", majorVersionText(v), "something",
+	content = strings.NewReplacer("MODULE", name, "KIND", kindOf(name), "VERSION", semverOfMajor(v), "something",
 		text).Replace(content)
 	cr := fmt.Sprintf("{apiVersion: chaos.example.com/v1, kind: %s, metadata: {name: %s, namespace: kyma-system}}",
 		kindOf(name), name)
-	return landscape.Module{Name: name, Version: majorVersionText(v), Component: componentName(name),
+	return landscape.Module{Name: name, Version: semverOfMajor(v), Component: ocmComponentName(name),
 		Manifest:  []byte(content),
 		DefaultCR: []byte(cr)}
 }
@@ -136,6 +136,6 @@ func publishAllModules(ctx context.Context, l *landscape.Landscape) error {
 // original returns the text in the ConfigMap of a module as it was published.
 const original = "something"
 
-func componentName(module string) string { return "kyma-project.io/module/" + module }
+func ocmComponentName(module string) string { return "kyma-project.io/module/" + module }
 
-func majorVersionText(major int) string { return fmt.Sprintf("%d.0.0", major) }
+func semverOfMajor(major int) string { return fmt.Sprintf("%d.0.0", major) }

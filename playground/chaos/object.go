@@ -30,7 +30,7 @@ var errNothing = errors.New("there is no such object now")
 // chooseObject returns a random object of a module in a runtime.
 func (r *run) chooseObject(ctx context.Context, name string, pick *rand.Rand,
 	fits func(*unstructured.Unstructured) bool) (*unstructured.Unstructured, error) {
-	objects, err := r.land.Clusters[name].Objects(ctx, func(key string) bool { return isChecked(name, key) })
+	objects, err := r.land.Clusters[name].Objects(ctx, func(key string) bool { return isObservedKey(name, key) })
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func deleteObject(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, 
 	if err != nil {
 		return nil, err
 	}
-	r.promises.allowDeletionOfCoOwned(e.Target + "/configmaps/" + o.GetNamespace() + "/" + o.GetName())
+	r.promises.excuseNextDeletion(e.Target + "/configmaps/" + o.GetNamespace() + "/" + o.GetName())
 	r.logf("deleting %s %s", o.GetKind(), o.GetName())
 	return nil, client.IgnoreNotFound(r.land.Clients[e.Target].Delete(ctx, o))
 }
@@ -97,12 +97,12 @@ func holdFinalizer(ctx context.Context, r *run, e event, pick *rand.Rand) (undo,
 			is := &unstructured.Unstructured{}
 			is.SetGroupVersionKind(o.GroupVersionKind())
 			if err := c.Get(ctx, key, is); err != nil {
-				return ignoreAbsent(err)
+				return ignoreNotFoundOrNoMatch(err)
 			}
 			if !with(is, heldBy) {
 				return nil
 			}
-			return ignoreAbsent(c.Update(ctx, is))
+			return ignoreNotFoundOrNoMatch(c.Update(ctx, is))
 		}
 	}
 	r.logf("holding %s %s", o.GetKind(), o.GetName())
@@ -119,7 +119,7 @@ func addUserObjectToModuleNamespace(ctx context.Context, r *run, e event, pick *
 	}
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-a-user", Namespace: namespace.GetName()}}
 	return func(ctx context.Context) error {
-		return ignoreAbsent(r.land.Clients[e.Target].Delete(ctx, o.DeepCopy()))
+		return ignoreNotFoundOrNoMatch(r.land.Clients[e.Target].Delete(ctx, o.DeepCopy()))
 	}, r.land.Clients[e.Target].Create(ctx, o)
 }
 
@@ -138,8 +138,8 @@ var guardedKinds = []admissionregistrationv1.Rule{
 	{APIGroups: []string{v1beta2.GroupVersion.Group}, Resources: []string{"*", "kymas/status"}},
 }
 
-// deadWebhook registers a webhook that does not respond for all writes of one kind.
-func deadWebhook(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
+// addDeadWebhookForKind registers a webhook that does not respond for all writes of one kind.
+func addDeadWebhookForKind(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
 	rule := guardedKinds[pick.IntN(len(guardedKinds))]
 	rule.APIVersions = []string{"*"}
 	c := r.land.Clients[e.Target]
@@ -166,7 +166,7 @@ func (r *run) accessSecret(ctx context.Context, name string) (*corev1.Secret, un
 		return nil, nil, fmt.Errorf("reading the access Secret of %s: %w", name, err)
 	}
 	kubeconfig := s.Data[v1beta2.AccessSecretKey]
-	return s, func(ctx context.Context) error { return r.land.SetAccess(ctx, name, kubeconfig) }, nil
+	return s, func(ctx context.Context) error { return r.land.SetAccessSecret(ctx, name, kubeconfig) }, nil
 }
 
 func deleteAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
@@ -177,9 +177,9 @@ func deleteAccess(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, err
 	return restore, client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, s))
 }
 
-// swapAccessCredential replaces the credential in the access Secret of a runtime by another credential. At the end of
+// rotateAccessCredential replaces the credential in the access Secret of a runtime by another credential. At the end of
 // the fault, the first credential is restored, and then the other credential is revoked.
-func swapAccessCredential(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
+func rotateAccessCredential(ctx context.Context, r *run, e event, _ *rand.Rand) (undo, error) {
 	const user = "rotated"
 	_, restore, err := r.accessSecret(ctx, e.Target)
 	if err != nil {
@@ -197,7 +197,7 @@ func swapAccessCredential(ctx context.Context, r *run, e event, _ *rand.Rand) (u
 	}
 	kubeconfig, err := r.land.CreateAdmin(ctx, e.Target, user)
 	if err == nil {
-		err = r.land.SetAccess(ctx, e.Target, kubeconfig)
+		err = r.land.SetAccessSecret(ctx, e.Target, kubeconfig)
 	}
 	if err != nil {
 		return nil, errors.Join(err, end(ctx))
@@ -205,8 +205,9 @@ func swapAccessCredential(ctx context.Context, r *run, e event, _ *rand.Rand) (u
 	return end, nil
 }
 
-// failAnswers makes the API server of a runtime answer some requests of the manager with an error, or lose the answers.
-func failAnswers(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
+// failAnswersToManager makes the API server of a runtime answer some requests of the manager with an error, or lose the
+// answers.
+func failAnswersToManager(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, error) {
 	g, err := r.land.Gate(e.Target)
 	if err != nil {
 		return nil, err
@@ -223,9 +224,9 @@ func failAnswers(ctx context.Context, r *run, e event, pick *rand.Rand) (undo, e
 	which := []string{"GET", "PATCH", "POST", "DELETE", "."}
 	what, like := how[pick.IntN(len(how))], which[pick.IntN(len(which))]
 	r.logf("answers to %q of the manager: %s", like, what)
-	g.Inject(what, requestsMatching(like), 1+pick.IntN(30))
+	g.Inject(what, requestsWithPrefix(like), 1+pick.IntN(30))
 	return func(ctx context.Context) error {
 		g.Open(true)
 		return restore(ctx)
-	}, r.land.SetAccess(ctx, e.Target, kubeconfig)
+	}, r.land.SetAccessSecret(ctx, e.Target, kubeconfig)
 }

@@ -34,7 +34,7 @@ func (r *run) takeSnapshot(ctx context.Context) (picture, error) {
 	p := picture{}
 	for _, name := range allClusterNames(r.options.Runtimes) {
 		objects, err := r.land.Clusters[name].Objects(ctx, func(key string) bool {
-			return isChecked(name, key) && !slices.ContainsFunc(incidental, func(prefix string) bool {
+			return isObservedKey(name, key) && !slices.ContainsFunc(incidental, func(prefix string) bool {
 				return strings.HasPrefix(key, prefix)
 			}) && (name != landscape.ControlPlane || !strings.HasPrefix(key, catalog))
 		})

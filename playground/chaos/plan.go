@@ -71,7 +71,7 @@ func newPlan(seed, round uint64, span time.Duration, runtimes []string, pace flo
 		m.channels[module] = []int{1, 1, 2}
 	}
 	for _, name := range runtimes {
-		m.addRuntime(name)
+		m.addRuntimeWithSteady(name)
 	}
 	r := rand.New(rand.NewPCG(seed, 2*round))
 	var p plan
@@ -93,14 +93,14 @@ func initialRequests(runtimes []string) []event {
 			change: &change{channels: m.channelVersions(module), want: map[string]map[string]int{}}})
 	}
 	for _, name := range runtimes {
-		m.addRuntime(name)
+		m.addRuntimeWithSteady(name)
 		all = append(all, event{What: "create", Target: name,
-			change: &change{create: true, modules: m.requestedModules(name), want: m.wantedVersions()}})
+			change: &change{create: true, modules: m.requestedModules(name), want: m.wantedMajorVersions()}})
 	}
 	return all
 }
 
-func (m *model) addRuntime(name string) {
+func (m *model) addRuntimeWithSteady(name string) {
 	m.runtimes[name] = map[string]v1beta2.Module{steady: {Name: steady}}
 }
 
@@ -112,18 +112,19 @@ func (m *model) randomRequest(r *rand.Rand, at time.Duration, runtimes []string)
 	enabled, is := m.runtimes[name][module]
 	switch draw := r.IntN(10); {
 	case m.runtimes[name] == nil:
-		m.addRuntime(name)
+		m.addRuntimeWithSteady(name)
 		for _, other := range varied {
 			delete(m.fastest, name+"/"+other)
 			delete(m.ignored, name+"/"+other)
 		}
 		return []event{{At: at, What: "create", Target: name,
-			change: &change{create: true, modules: m.requestedModules(name), want: m.wantedVersions()}}}
+			change: &change{create: true, modules: m.requestedModules(name), want: m.wantedMajorVersions()}}}
 	case draw == 0 && name == runtimes[len(runtimes)-1]:
 		delete(m.runtimes, name)
-		return []event{{At: at, What: "remove", Target: name, change: &change{remove: true, want: m.wantedVersions()}}}
+		return []event{{At: at, What: "remove", Target: name, change: &change{remove: true,
+			want: m.wantedMajorVersions()}}}
 	case draw <= 2:
-		return m.moveChannel(r, at, module)
+		return m.advanceRandomChannel(r, at, module)
 	case !is:
 		return m.enable(r, at, name, module)
 	case draw <= 5:
@@ -137,7 +138,7 @@ func (m *model) randomRequest(r *rand.Rand, at time.Duration, runtimes []string)
 	default:
 		faster := m.fastest[name+"/"+module] + r.IntN(2)
 		if faster >= len(channelNames) {
-			return m.moveChannel(r, at, module)
+			return m.advanceRandomChannel(r, at, module)
 		}
 		m.fastest[name+"/"+module] = faster
 		enabled.Channel = channelNames[faster]
@@ -164,11 +165,11 @@ func (m *model) enable(r *rand.Rand, at time.Duration, name, module string) []ev
 // requestModules returns the request that sets the modules of a runtime to those of the model.
 func (m *model) requestModules(at time.Duration, what, name, text string) []event {
 	return []event{{At: at, What: what, Target: name, Text: text,
-		change: &change{modules: m.requestedModules(name), want: m.wantedVersions()}}}
+		change: &change{modules: m.requestedModules(name), want: m.wantedMajorVersions()}}}
 }
 
-// moveChannel moves one channel of a module to a newer version, and all faster channels that would be older.
-func (m *model) moveChannel(r *rand.Rand, at time.Duration, module string) []event {
+// advanceRandomChannel moves one channel of a module to a newer version, and all faster channels that would be older.
+func (m *model) advanceRandomChannel(r *rand.Rand, at time.Duration, module string) []event {
 	channel := r.IntN(len(channelNames))
 	to := min(m.channels[module][channel]+1, versions)
 	moved := slices.Clone(m.channels[module])
@@ -177,13 +178,13 @@ func (m *model) moveChannel(r *rand.Rand, at time.Duration, module string) []eve
 	}
 	m.channels[module] = moved
 	return []event{{At: at, What: "move", Target: module, Text: fmt.Sprint(m.channelVersions(module)),
-		change: &change{channels: m.channelVersions(module), want: m.wantedVersions()}}}
+		change: &change{channels: m.channelVersions(module), want: m.wantedMajorVersions()}}}
 }
 
 func (m *model) channelVersions(module string) map[string]string {
 	all := map[string]string{}
 	for i, name := range channelNames {
-		all[name] = majorVersionText(m.channels[module][i])
+		all[name] = semverOfMajor(m.channels[module][i])
 	}
 	return all
 }
@@ -198,8 +199,8 @@ func (m *model) requestedModules(name string) []v1beta2.Module {
 	})
 }
 
-// wantedVersions returns the versions that each runtime must have when all requests so far are fulfilled.
-func (m *model) wantedVersions() map[string]map[string]int {
+// wantedMajorVersions returns the versions that each runtime must have when all requests so far are fulfilled.
+func (m *model) wantedMajorVersions() (byRuntimeAndModule map[string]map[string]int) {
 	all := map[string]map[string]int{}
 	for name, modules := range m.runtimes {
 		all[name] = map[string]int{}
@@ -224,7 +225,7 @@ func planFaults(r *rand.Rand, span time.Duration, runtimes []string, pace float6
 			e.For = f.shortest + time.Duration(r.Int64N(int64(f.longest-f.shortest)))
 			e.For = time.Duration(float64(e.For) / pace).Round(100 * time.Millisecond)
 		}
-		thing := f.partName(e.Target)
+		thing := f.exclusivePart(e.Target)
 		if at < free[thing] || at+e.For > span {
 			continue
 		}

@@ -39,12 +39,12 @@ func newPromises(namespace string, say func(string, ...any)) *promises {
 		newest:  map[string]int{}, manifests: map[string]*unstructured.Unstructured{}}
 }
 
-// isChecked reports whether changes of the object with the given etcd key are checked. The changes of objects that
+// isObservedKey reports whether changes of the object with the given etcd key are checked. The changes of objects that
 // change all the time and concern no promise are not checked.
-func isChecked(_, key string) bool {
+func isObservedKey(_, etcdKey string) bool {
 	for _, prefix := range []string{"events/", "leases/", "masterleases/", "minions/", "pods/", "endpointslices/",
 		"services/endpoints/", "replicasets/"} {
-		if strings.HasPrefix(key, prefix) {
+		if strings.HasPrefix(etcdKey, prefix) {
 			return false
 		}
 	}
@@ -75,12 +75,11 @@ func (p *promises) unprotect(objects ...string) {
 	}
 }
 
-// allowDeletionOfCoOwned allows one deletion of an object that another module contains, because a user deletes the
-// object.
-func (p *promises) allowDeletionOfCoOwned(object string) {
+// excuseNextDeletion allows one deletion of an object that another module contains, because a user deletes the object.
+func (p *promises) excuseNextDeletion(objectID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.excused[object] = true
+	p.excused[objectID] = true
 }
 
 // forgetVersions removes the recorded versions of the modules in a runtime. forgetVersions is called when the runtime
@@ -114,7 +113,7 @@ func (p *promises) observe(c cluster.Change) {
 		return
 	}
 	p.checkCreatedObjectIsInInventory(c)
-	p.checkVersion(c)
+	p.checkVersionNotOlder(c)
 	p.checkDeletedHasNoOtherOwner(c)
 }
 
@@ -157,8 +156,8 @@ func (p *promises) checkCreatedObjectIsInInventory(c cluster.Change) {
 	}
 }
 
-// checkVersion checks that a module never gets an older version.
-func (p *promises) checkVersion(c cluster.Change) {
+// checkVersionNotOlder checks that a module never gets an older version.
+func (p *promises) checkVersionNotOlder(c cluster.Change) {
 	module, is := strings.CutPrefix(c.Key, "configmaps/"+v1beta2.RuntimeNamespace+"/")
 	if !is || c.Object == nil {
 		return

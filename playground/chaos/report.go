@@ -147,9 +147,9 @@ func (r *run) awaitIdleManager(ctx context.Context) error {
 	})
 }
 
-// checkIdle checks that the manager has stopped writing, that the state equals want, and that the manager does not use
-// much more memory and goroutines than before.
-func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
+// awaitIdleManagerAndCheck checks that the manager has stopped writing, that the state equals want, and that the
+// manager does not use much more memory and goroutines than before.
+func (r *run) awaitIdleManagerAndCheck(ctx context.Context, want picture, before usage) error {
 	if err := r.awaitIdleManager(ctx); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
 		return err
 	}
 	for _, name := range allClusterNames(r.options.Runtimes) {
-		if writes := r.writesSince(name, marks[name]); len(writes) > 0 {
+		if writes := r.managerWritesSince(name, marks[name]); len(writes) > 0 {
 			return fmt.Errorf("the idle manager has sent %d writes to %s: %s", len(writes), name,
 				strings.Join(writes[:min(len(writes), 5)], ", "))
 		}
@@ -185,9 +185,9 @@ func (r *run) checkIdle(ctx context.Context, want picture, before usage) error {
 	return nil
 }
 
-// writesSince returns the write requests of the manager to a cluster since the mark. Requests for Leases, events and
-// reviews such as SelfSubjectRulesReviews are left out.
-func (r *run) writesSince(name string, since cluster.Mark) []string {
+// managerWritesSince returns the write requests of the manager to a cluster since the mark. Requests for Leases, events
+// and reviews such as SelfSubjectRulesReviews are left out.
+func (r *run) managerWritesSince(name string, since cluster.Mark) []string {
 	var all []string
 	for _, q := range r.land.Clusters[name].Requests(since) {
 		if q.UserAgent == managerAgent && q.Resource != "leases" && q.Resource != "events" &&

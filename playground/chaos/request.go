@@ -50,20 +50,20 @@ func (r *run) tryRequest(ctx context.Context, e event) error {
 	c := e.change
 	switch {
 	case c.channels != nil:
-		return r.land.SetChannels(ctx, e.Target, componentName(e.Target), c.channels)
+		return r.land.SetChannels(ctx, e.Target, ocmComponentName(e.Target), c.channels)
 	case c.remove:
 		return client.IgnoreNotFound(r.land.Clients[landscape.ControlPlane].Delete(ctx, r.kymaWithNameOnly(e.Target)))
 	case c.create:
-		if err := r.registerRuntime(ctx, e.Target); err != nil {
+		if err := r.ensureRuntimeRegistered(ctx, e.Target); err != nil {
 			return err
 		}
 	}
 	return r.land.PatchDesiredKymaSpec(ctx, e.Target, func(s *v1beta2.KymaSpec) { s.Modules = c.modules })
 }
 
-// registerRuntime creates the access Secret and the Kyma of a runtime unless they exist. registerRuntime waits for the
-// deletion of a former Kyma.
-func (r *run) registerRuntime(ctx context.Context, name string) error {
+// ensureRuntimeRegistered creates the access Secret and the Kyma of a runtime unless they exist.
+// ensureRuntimeRegistered waits for the deletion of a former Kyma.
+func (r *run) ensureRuntimeRegistered(ctx context.Context, name string) error {
 	k := r.kymaWithNameOnly(name)
 	err := r.land.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKeyFromObject(k), k)
 	switch {
@@ -88,7 +88,7 @@ func (r *run) requestAndAwait(ctx context.Context, e event) error {
 		return err
 	}
 	err := r.await(ctx, r.options.Heal, func(ctx context.Context) string {
-		return r.firstDifference(ctx,
+		return r.firstProblem(ctx,
 			e.change.want)
 	})
 	if err != nil {
@@ -97,18 +97,18 @@ func (r *run) requestAndAwait(ctx context.Context, e event) error {
 	return nil
 }
 
-// firstDifference returns a text about the first difference from the versions that all runtimes should have.
-// firstDifference returns "" if all modules are Ready in these versions.
-func (r *run) firstDifference(ctx context.Context, want map[string]map[string]int) string {
+// firstProblem returns a text about the first difference from the versions that all runtimes should have. firstProblem
+// returns "" if all modules are Ready in these versions.
+func (r *run) firstProblem(ctx context.Context, wantVersions map[string]map[string]int) string {
 	list := &v1beta2.KymaList{}
 	if err := r.land.Clients[landscape.ControlPlane].List(ctx, list); err != nil {
 		return err.Error()
 	}
 	found := 0
 	for _, k := range list.Items {
-		modules := want[k.Name]
+		modules := wantVersions[k.Name]
 		if modules == nil {
-			if len(want) > 0 {
+			if len(wantVersions) > 0 {
 				return "Kyma " + k.Name + " still exists: " + k.Status.LastOperation.Operation
 			}
 			continue
@@ -119,21 +119,21 @@ func (r *run) firstDifference(ctx context.Context, want map[string]map[string]in
 				len(k.Status.Modules), len(modules), k.Status.LastOperation.Operation)
 		}
 		for _, m := range k.Status.Modules {
-			if m.Version != majorVersionText(modules[m.Name]) || m.State != v1beta2.StateReady {
+			if m.Version != semverOfMajor(modules[m.Name]) || m.State != v1beta2.StateReady {
 				return fmt.Sprintf("module %s of %s is %s in version %s instead of %s: %s", m.Name, k.Name, m.State,
-					m.Version, majorVersionText(modules[m.Name]), m.Message)
+					m.Version, semverOfMajor(modules[m.Name]), m.Message)
 			}
 		}
 	}
-	if found < len(want) {
-		return fmt.Sprintf("%d of %d Kymas exist", found, len(want))
+	if found < len(wantVersions) {
+		return fmt.Sprintf("%d of %d Kymas exist", found, len(wantVersions))
 	}
 	return ""
 }
 
-// removeAllKymas removes all Kymas, and waits until the state of all clusters equals the parameter empty, which is
-// their state before the first Kyma was created.
-func (r *run) removeAllKymas(ctx context.Context, empty picture) error {
+// unregisterAllAndAwaitEmpty removes all Kymas, and waits until the state of all clusters equals the parameter empty,
+// which is their state before the first Kyma was created.
+func (r *run) unregisterAllAndAwaitEmpty(ctx context.Context, empty picture) error {
 	for _, name := range r.options.Runtimes {
 		e := event{What: "remove", Target: name, change: &change{remove: true}}
 		if err := r.repeatUntilAccepted(ctx, e); err != nil {

@@ -104,7 +104,7 @@ func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err er
 			err = errors.Join(err, listener.Close())
 		}
 	}()
-	if err := errors.Join(c.pki.issueServing(), c.pki.issueKubeletClient()); err != nil {
+	if err := errors.Join(c.pki.writeServingCert(), c.pki.writeKubeletClientCert()); err != nil {
 		return nil, err
 	}
 
@@ -240,9 +240,9 @@ func (s *apiServer) awaitReady(ctx context.Context) error {
 	})
 }
 
-// awaitDefaultServiceAccount waits for the objects that must exist before pods can be created: the default
-// ServiceAccount with its certificate, and a node.
-func (s *apiServer) awaitDefaultServiceAccount(ctx context.Context) error {
+// awaitPodPrerequisites waits for the objects that must exist before pods can be created: the default ServiceAccount
+// with its certificate, and a node.
+func (s *apiServer) awaitPodPrerequisites(ctx context.Context) error {
 	return s.await(ctx, "waiting for the cluster", func() error {
 		if _, err := s.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(
 			ctx, "default", metav1.GetOptions{}); err != nil {
@@ -427,8 +427,8 @@ func (p *pki) issue(template *x509.Certificate) (cert, key []byte, err error) {
 	return cert, key, nil
 }
 
-// issueServing writes a new serving certificate.
-func (p *pki) issueServing() error {
+// writeServingCert writes a new serving certificate.
+func (p *pki) writeServingCert() error {
 	cert, key, err := p.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
 		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
@@ -449,8 +449,8 @@ func (p *pki) issueFor(name string, ip net.IP) (cert, key []byte, err error) {
 	})
 }
 
-// issueKubeletClient writes a new client certificate for requests of the API server to nodes.
-func (p *pki) issueKubeletClient() error {
+// writeKubeletClientCert writes a new client certificate for requests of the API server to nodes.
+func (p *pki) writeKubeletClientCert() error {
 	cert, key, err := p.issue(&x509.Certificate{
 		Subject:  pkix.Name{CommonName: kubeletUser},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

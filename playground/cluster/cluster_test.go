@@ -1189,7 +1189,7 @@ func TestSkip(t *testing.T) {
 func hostOfOne() {
 	command := exec.Command(os.Args[0], processVerb, "--listen=127.0.0.1:0")
 	command.Stdout = os.Stdout
-	if err := newForker().start(command); err != nil {
+	if err := newForker().startAsGroupLeader(command); err != nil {
 		panic(err)
 	}
 	fmt.Println("started")

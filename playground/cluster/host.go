@@ -116,7 +116,7 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	if err := h.lockDir(); err != nil {
+	if err := h.createAndLockDir(); err != nil {
 		return nil, err
 	}
 	if h.log = options.Log; h.log == nil {
@@ -130,7 +130,7 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 	// This function is called when an API server has failed and ends the process of the Host. The function prints the
 	// end of the server's log, because the log file may be removed soon.
 	klog.OsExit = func(code int) {
-		fmt.Fprintln(os.Stderr, "playground: an API server gave up; the end of its log:\n"+h.logTail())
+		fmt.Fprintln(os.Stderr, "playground: an API server gave up; the end of its log:\n"+h.serversLogTail())
 		os.Exit(code)
 	}
 	if h.sockets, err = os.MkdirTemp("", "playground-"); err != nil {
@@ -142,15 +142,15 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 	if err := h.startEtcd(ctx); err != nil {
 		return nil, err
 	}
-	if h.bridge, err = startPodEgressProxy(ctx, h.sockets); err != nil {
+	if h.bridge, err = startAPIServerEgressProxy(ctx, h.sockets); err != nil {
 		return nil, err
 	}
 	h.forks = newForker()
 	return h, nil
 }
 
-// lockDir creates the folder and locks its Marker.
-func (h *Host) lockDir() (err error) {
+// createAndLockDir creates the folder and locks its Marker.
+func (h *Host) createAndLockDir() (err error) {
 	if h.options.Dir == "" {
 		h.dir, err = os.MkdirTemp("", "playground-")
 	} else {
@@ -192,8 +192,8 @@ func createOrCheckHostDir(path string) (string, error) {
 	return dir, nil
 }
 
-// logTail returns the last kilobytes of the log of the servers, if the host has opened the log file.
-func (h *Host) logTail() string {
+// serversLogTail returns the last kilobytes of the log of the servers, if the host has opened the log file.
+func (h *Host) serversLogTail() string {
 	if h.logFile == nil {
 		return "it was given to Options.Log"
 	}
@@ -289,7 +289,7 @@ func (h *Host) Close() error {
 	for _, c := range clusters {
 		wg.Go(func() {
 			c.stopKeepingAddress()
-			c.releaseAddress()
+			c.releaseAddressAndSubnet()
 		})
 	}
 	wg.Wait()
@@ -411,7 +411,7 @@ func (c *Cluster) ensureStarted(ctx context.Context) (err error) {
 		}
 	}
 	if c.host.options.Reusable && c.origin == nil {
-		if err := c.saveOrigin(ctx, run.server); err != nil {
+		if err := c.saveOriginWhenQuiet(ctx, run.server); err != nil {
 			return err
 		}
 	}
@@ -441,7 +441,7 @@ func (c *Cluster) startControllersAndNode(ctx context.Context, run *running, sub
 	if run.node, err = startNode(ctx, life, c, run.server, subnet); err != nil {
 		return err
 	}
-	return run.server.awaitDefaultServiceAccount(ctx)
+	return run.server.awaitPodPrerequisites(ctx)
 }
 
 // prepareFilesAndAddress creates the folder, the certificates and the address of the cluster once.
@@ -580,8 +580,8 @@ func (r *running) stopControllersAndNode() {
 	r.wg.Wait()
 }
 
-// releaseAddress releases the address of the cluster when the host closes.
-func (c *Cluster) releaseAddress() {
+// releaseAddressAndSubnet releases the address of the cluster when the host closes.
+func (c *Cluster) releaseAddressAndSubnet() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.proxy != nil {
@@ -654,4 +654,4 @@ func (c *Cluster) Mend() { c.proxy.mend() }
 
 // Slow delays every chunk of data between clients and the API server by d, in both directions, until Mend is called. 0
 // means no delay.
-func (c *Cluster) Slow(d time.Duration) { c.proxy.slow(d) }
+func (c *Cluster) Slow(perChunk time.Duration) { c.proxy.slow(perChunk) }

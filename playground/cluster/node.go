@@ -82,7 +82,7 @@ func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet 
 		return nil, fmt.Errorf("starting the node: %w", err)
 	}
 	n.close = append(n.close, n.output.close)
-	if err := n.register(ctx); err != nil {
+	if err := n.createOrUpdateNode(ctx); err != nil {
 		n.shutDown()
 		return nil, fmt.Errorf("starting the node: %w", err)
 	}
@@ -111,9 +111,9 @@ func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet 
 	return n, nil
 }
 
-// register creates or updates the Node. The Node is not updated later and has no lease, because no controller here
-// checks the heartbeats of nodes.
-func (n *node) register(ctx context.Context) error {
+// createOrUpdateNode creates or updates the Node. The Node is not updated later and has no lease, because no controller
+// here checks the heartbeats of nodes.
+func (n *node) createOrUpdateNode(ctx context.Context) error {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("4000Gi"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("4000Gi"), corev1.ResourcePods: resource.MustParse("10000"),
@@ -213,8 +213,9 @@ func (n *node) handleDelete(object *corev1.Pod) {
 	}
 }
 
-// assignPodIP returns an address for a pod. If the pod already has an address, assignPodIP returns that one.
-func (n *node) assignPodIP(object *corev1.Pod) string {
+// keepOrAssignPodIP returns an address for a pod. If the pod already has an address, keepOrAssignPodIP returns that
+// one.
+func (n *node) keepOrAssignPodIP(object *corev1.Pod) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if ip := object.Status.PodIP; strings.HasPrefix(ip, fmt.Sprintf("10.%d.", n.subnet)) && n.ips[ip] == "" {
@@ -368,7 +369,7 @@ func (p *pod) triggerReport() {
 // the end of the pod, or when the pod is deleted, run writes the last status and removes the pod.
 func (p *pod) run() {
 	defer p.forget()
-	p.ip = p.node.assignPodIP(p.current())
+	p.ip = p.node.keepOrAssignPodIP(p.current())
 	reported := make(chan struct{})
 	stopReports := make(chan struct{})
 	go func() {
@@ -395,13 +396,13 @@ func (p *pod) run() {
 	}
 	p.writeFinalStatusWithRetry()
 	if over && p.current().DeletionTimestamp == nil {
-		p.awaitDeletion()
+		p.awaitDeletionTimestamp()
 	}
 	p.deletePod()
 }
 
-// awaitDeletion waits until a pod whose containers have ended is deleted.
-func (p *pod) awaitDeletion() {
+// awaitDeletionTimestamp waits until a pod whose containers have ended is deleted.
+func (p *pod) awaitDeletionTimestamp() {
 	for p.current().DeletionTimestamp == nil {
 		select {
 		case <-p.changed:
@@ -417,7 +418,7 @@ func (p *pod) runInitContainers(wg *sync.WaitGroup) bool {
 	for _, c := range p.init {
 		if c.sidecar {
 			wg.Go(func() { p.runRepeatedly(p.dead, c) })
-			if !p.awaitContainerReady(c) {
+			if !p.awaitReadyOrPodEnd(c) {
 				return false
 			}
 			continue
@@ -436,8 +437,8 @@ func succeeded(c *container) bool {
 	return c.state.Terminated != nil && c.state.Terminated.ExitCode == 0
 }
 
-// awaitContainerReady waits until a sidecar runs and is ready.
-func (p *pod) awaitContainerReady(c *container) bool {
+// awaitReadyOrPodEnd waits until a sidecar runs and is ready.
+func (p *pod) awaitReadyOrPodEnd(c *container) (isReady bool) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
@@ -628,7 +629,7 @@ func (p *pod) writeStatusChanges(stop <-chan struct{}) {
 		case <-stop:
 			return
 		}
-		if !p.writeStatus() && !sleepUnlessDone(p.gone, retryStatus) {
+		if !p.tryWriteStatus() && !sleepUnlessDone(p.gone, retryStatus) {
 			return
 		}
 	}
@@ -637,13 +638,13 @@ func (p *pod) writeStatusChanges(stop <-chan struct{}) {
 // writeFinalStatusWithRetry writes the last status of a pod. If a write fails, writeFinalStatusWithRetry tries again
 // until the context p.gone has ended.
 func (p *pod) writeFinalStatusWithRetry() {
-	for !p.writeStatus() && sleepUnlessDone(p.gone, retryStatus) {
+	for !p.tryWriteStatus() && sleepUnlessDone(p.gone, retryStatus) {
 	}
 }
 
-// writeStatus writes the status, unless the API server already has the same status. writeStatus returns false if the
-// write failed and must be retried.
-func (p *pod) writeStatus() (isDone bool) {
+// tryWriteStatus writes the status, unless the API server already has the same status. tryWriteStatus returns false if
+// the write failed and must be retried.
+func (p *pod) tryWriteStatus() (noRetry bool) {
 	p.mu.Lock()
 	object := p.object
 	want := p.statusLocked()
@@ -840,7 +841,7 @@ func (p *pod) phaseLocked(initialized bool) corev1.PodPhase {
 
 // containerStatusLocked returns the status of a container. If the container waits for its first start, the parameter
 // waiting replaces the reason in the status.
-func (p *pod) containerStatusLocked(c *container, waiting string) corev1.ContainerStatus {
+func (p *pod) containerStatusLocked(c *container, firstStartReason string) corev1.ContainerStatus {
 	started := c.started
 	s := corev1.ContainerStatus{
 		Name: c.spec.Name, Image: c.spec.Image, State: c.state, LastTerminationState: c.last, RestartCount: c.restarts,
@@ -849,8 +850,8 @@ func (p *pod) containerStatusLocked(c *container, waiting string) corev1.Contain
 	if c.init && !c.sidecar {
 		s.Ready = succeeded(c)
 	}
-	if waiting != "" && s.State.Waiting != nil && s.State.Waiting.Reason == "ContainerCreating" {
-		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: waiting}
+	if firstStartReason != "" && s.State.Waiting != nil && s.State.Waiting.Reason == "ContainerCreating" {
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: firstStartReason}
 	}
 	if s.State.Waiting == nil {
 		s.ImageID = c.spec.Image

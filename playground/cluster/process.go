@@ -105,13 +105,13 @@ func (p *pod) runAsProcess(ctx context.Context, c *container, image Image) end {
 	}
 	defer output.Close() //nolint:errcheck // the process has written all; there is nothing left to lose
 	command.Stdout, command.Stderr = output, output
-	if err := p.node.host.forks.start(command); err != nil {
+	if err := p.node.host.forks.startAsGroupLeader(command); err != nil {
 		return end{code: 128, reason: "StartError", message: err.Error()}
 	}
 	p.setRunning(c, c.spec.ReadinessProbe == nil || c.spec.ReadinessProbe.HTTPGet == nil)
 	exited := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { p.runReadinessProbe(exited, c) })
+	wg.Go(func() { p.runHTTPReadinessProbe(exited, c) })
 	wg.Go(func() { p.terminateWhenDone(ctx, exited, c, command.Process.Pid) })
 	err = command.Wait()
 	close(exited)
@@ -170,22 +170,22 @@ func logName(namespace, pod, container string) string {
 
 // terminateWhenDone ends a process and its process group when ctx ends. terminateWhenDone sends SIGTERM, and SIGKILL
 // after the grace period.
-func (p *pod) terminateWhenDone(ctx context.Context, exited <-chan struct{}, c *container, pid int) {
+func (p *pod) terminateWhenDone(ctx context.Context, exited <-chan struct{}, c *container, processGroup int) {
 	select {
 	case <-exited:
 		return
 	case <-ctx.Done():
 	}
 	p.changeContainers(func() { c.ready = false })
-	_ = syscall.Kill(-pid, syscall.SIGTERM)
+	_ = syscall.Kill(-processGroup, syscall.SIGTERM)
 	timer := time.NewTimer(p.gracePeriod())
 	defer timer.Stop()
 	select {
 	case <-exited:
 	case <-timer.C:
-		_ = syscall.Kill(-pid, syscall.SIGKILL)
+		_ = syscall.Kill(-processGroup, syscall.SIGKILL)
 	case <-p.shutdownGraceEnd():
-		_ = syscall.Kill(-pid, syscall.SIGKILL)
+		_ = syscall.Kill(-processGroup, syscall.SIGKILL)
 	}
 }
 
@@ -198,9 +198,10 @@ func (p *pod) shutdownGraceEnd() <-chan struct{} {
 	return done
 }
 
-// runReadinessProbe calls an httpGet readiness probe until the process has exited. Until the first success,
-// runReadinessProbe calls the endpoint more often than the probe period, so that the pod becomes ready without a delay.
-func (p *pod) runReadinessProbe(exited <-chan struct{}, c *container) {
+// runHTTPReadinessProbe calls an httpGet readiness probe until the process has exited. Until the first success,
+// runHTTPReadinessProbe calls the endpoint more often than the probe period, so that the pod becomes ready without a
+// delay.
+func (p *pod) runHTTPReadinessProbe(exited <-chan struct{}, c *container) {
 	probe := c.spec.ReadinessProbe
 	if probe == nil || probe.HTTPGet == nil {
 		return
@@ -218,7 +219,7 @@ func (p *pod) runReadinessProbe(exited <-chan struct{}, c *container) {
 	}
 	good, bad := int32(0), int32(0)
 	for {
-		if p.callProbe(client, c.spec, probe.HTTPGet, hosts) {
+		if p.probeFirstRespondingHost(client, c.spec, probe.HTTPGet, hosts) {
 			good, bad = good+1, 0
 		} else {
 			good, bad = 0, bad+1
@@ -247,9 +248,10 @@ func (p *pod) runReadinessProbe(exited <-chan struct{}, c *container) {
 	}
 }
 
-// callProbe calls the probe once. A process may listen on the address of its pod or on 127.0.0.1. The result of
-// callProbe is that of the first address that responds.
-func (p *pod) callProbe(client *http.Client, spec *corev1.Container, get *corev1.HTTPGetAction, hosts []string) bool {
+// probeFirstRespondingHost calls the probe once. A process may listen on the address of its pod or on 127.0.0.1. The
+// result of probeFirstRespondingHost is that of the first address that responds.
+func (p *pod) probeFirstRespondingHost(client *http.Client, spec *corev1.Container, get *corev1.HTTPGetAction,
+	hosts []string) (isSuccess bool) {
 	port := get.Port.IntValue()
 	if get.Port.Type == intstr.String {
 		for _, named := range spec.Ports {
@@ -702,8 +704,8 @@ func newForker() *forker {
 	return f
 }
 
-// start starts the command as the leader of its own process group.
-func (f *forker) start(command *exec.Cmd) (err error) {
+// startAsGroupLeader starts the command as the leader of its own process group.
+func (f *forker) startAsGroupLeader(command *exec.Cmd) (err error) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(command.SysProcAttr)
 	done := make(chan struct{})

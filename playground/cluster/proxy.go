@@ -89,7 +89,7 @@ func (p *proxy) forwardTo(target string) error {
 	defer p.mu.Unlock()
 	p.target = target
 	p.openGateLocked()
-	return p.listenLocked()
+	return p.ensureListeningLocked()
 }
 
 // stopForwarding closes all connections and refuses new ones.
@@ -127,7 +127,7 @@ func (p *proxy) cut(how Cut) {
 	default:
 	}
 	if p.target != "" && p.listener == nil { // the listener was closed by Refuse
-		_ = p.listenLocked()
+		_ = p.ensureListeningLocked()
 	}
 }
 
@@ -137,7 +137,8 @@ func (p *proxy) mend() {
 	p.delay = 0
 	p.openGateLocked()
 	if p.target != "" {
-		_ = p.listenLocked() // fails only if the port was taken in spite of the reservation; the next Mend tries again
+		// fails only if the port was taken in spite of the reservation; the next Mend tries again
+		_ = p.ensureListeningLocked()
 	}
 }
 
@@ -168,8 +169,8 @@ func (p *proxy) closeListenerAndConnsLocked() {
 	clear(p.conns)
 }
 
-// listenLocked opens the listener unless it is open.
-func (p *proxy) listenLocked() error {
+// ensureListeningLocked opens the listener unless it is open.
+func (p *proxy) ensureListeningLocked() error {
 	if p.listener != nil {
 		return nil
 	}
@@ -197,17 +198,17 @@ func (p *proxy) accept(listener net.Listener) {
 		if err != nil {
 			return
 		}
-		if p.trackConnection(conn, func() bool { return p.listener == listener }) {
+		if p.trackOrResetConnection(conn, func() bool { return p.listener == listener }) {
 			p.wg.Go(func() { p.connect(conn) })
 		}
 	}
 }
 
-// trackConnection records a connection, so that closeListenerAndConnsLocked can reset it. The parameter valid is a
-// function that reports whether the connection may still be used; for example, its listener may have been closed.
-// trackConnection calls this function while the mutex is locked. If the function returns false, trackConnection resets
-// the connection and returns false.
-func (p *proxy) trackConnection(conn net.Conn, valid func() bool) bool {
+// trackOrResetConnection records a connection, so that closeListenerAndConnsLocked can reset it. The parameter valid is
+// a function that reports whether the connection may still be used; for example, its listener may have been closed.
+// trackOrResetConnection calls this function while the mutex is locked. If the function returns false,
+// trackOrResetConnection resets the connection and returns false.
+func (p *proxy) trackOrResetConnection(conn net.Conn, valid func() bool) (isTracked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !valid() {
@@ -244,22 +245,22 @@ func (p *proxy) connect(client net.Conn) {
 	if err != nil {
 		return
 	}
-	if !p.trackConnection(server, func() bool { _, open := p.conns[client]; return open }) {
+	if !p.trackOrResetConnection(server, func() bool { _, open := p.conns[client]; return open }) {
 		return
 	}
 	defer p.closeConnection(server)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.copyUntilClosed(server, client)
+		p.copyThenCloseBoth(server, client)
 	}()
-	p.copyUntilClosed(client, server)
+	p.copyThenCloseBoth(client, server)
 	<-done
 }
 
-// copyUntilClosed copies data in chunks from one connection to the other until one of them is closed. copy then closes
-// both connections.
-func (p *proxy) copyUntilClosed(to, from net.Conn) {
+// copyThenCloseBoth copies data in chunks from one connection to the other until one of them is closed. copy then
+// closes both connections.
+func (p *proxy) copyThenCloseBoth(to, from net.Conn) {
 	defer func() {
 		_ = to.Close()
 		_ = from.Close()
@@ -301,8 +302,8 @@ type bridge struct {
 	server *http.Server
 }
 
-// startPodEgressProxy opens the socket in the folder.
-func startPodEgressProxy(ctx context.Context, dir string) (*bridge, error) {
+// startAPIServerEgressProxy opens the socket in the folder.
+func startAPIServerEgressProxy(ctx context.Context, dir string) (*bridge, error) {
 	socket := filepath.Join(dir, "pods.sock")
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)
 	if err != nil {

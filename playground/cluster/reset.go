@@ -44,8 +44,8 @@ func (c *Cluster) isVolatile(key string) bool {
 // etcdPrefix is the beginning of all keys of the cluster in etcd.
 func (c *Cluster) etcdPrefix() string { return "/" + c.name + "/" }
 
-// saveOrigin waits until nothing is written any more, and stores the state of the cluster as its origin.
-func (c *Cluster) saveOrigin(ctx context.Context, server *apiServer) error {
+// saveOriginWhenQuiet waits until nothing is written any more, and stores the state of the cluster as its origin.
+func (c *Cluster) saveOriginWhenQuiet(ctx context.Context, server *apiServer) error {
 	etcd := v3client.New(c.host.etcd.Server)
 	defer etcd.Close() //nolint:errcheck // it has no connection
 	var o origin
@@ -66,7 +66,7 @@ func (c *Cluster) saveOrigin(ctx context.Context, server *apiServer) error {
 	if err != nil {
 		return err
 	}
-	if o.served, err = server.listedObjects(ctx); err != nil {
+	if o.served, err = server.listNamesAndUIDs(ctx); err != nil {
 		return err
 	}
 	c.origin = &o
@@ -88,10 +88,10 @@ func (c *Cluster) storedKeys(ctx context.Context, etcd *clientv3.Client) (map[st
 	return stored, nil
 }
 
-// listedObjects returns the objects that the API server lists now: for each resource that can be listed and watched,
+// listNamesAndUIDs returns the objects that the API server lists now: for each resource that can be listed and watched,
 // the sorted names and UIDs of its objects. Events are left out. The lists are consistent reads, so the returned
-// objects are at least as new as the call of listedObjects.
-func (s *apiServer) listedObjects(ctx context.Context) (map[string][]string, error) {
+// objects are at least as new as the call of listNamesAndUIDs.
+func (s *apiServer) listNamesAndUIDs(ctx context.Context) (map[string][]string, error) {
 	admin, err := s.adminConfig("playground-reset")
 	if err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ func (c *Cluster) stopControllersAndRestoreOrigin(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		now, err := idle.server.listedObjects(ctx)
+		now, err := idle.server.listNamesAndUIDs(ctx)
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ func TestReset(t *testing.T) {
 		}
 	})
 	c := must[*Cluster](t)(h.Start(ctx, "one"))
-	first := must[map[string][]string](t)(c.run.server.listedObjects(ctx))
+	first := must[map[string][]string](t)(c.run.server.listNamesAndUIDs(ctx))
 	stopped := must[*Cluster](t)(h.Start(ctx, "stopped"))
 	if len(first) < 50 || len(first["/v1, Resource=namespaces"]) != 4 {
 		t.Fatalf("the first state: %v", first)
@@ -75,7 +75,7 @@ func TestReset(t *testing.T) {
 			t.Errorf("getting a namespace after the reset: got %v", err)
 		}
 		for _, c := range []*Cluster{c, stopped} {
-			served := must[map[string][]string](t)(c.run.server.listedObjects(ctx))
+			served := must[map[string][]string](t)(c.run.server.listNamesAndUIDs(ctx))
 			if err := compareResources(first, served); c.name == "one" && err != nil {
 				t.Errorf("cluster %s after round %d: %v", c.name, round+1, err)
 			}

@@ -50,7 +50,7 @@ func TestUpgrade(t *testing.T) {
 	applyAll(t, runtime, previousManager, readPrevious(t, "runtime.yaml"))
 	watcher := readPrevious(t, "watcher.yaml")
 	applyAll(t, runtime, "lifecycle-manager", watcher)
-	if err := l.SetAccess(t.Context(), "runtime-a", l.Clusters["runtime-a"].Kubeconfig()); err != nil {
+	if err := l.SetAccessSecret(t.Context(), "runtime-a", l.Clusters["runtime-a"].Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	pushModule(t, l)

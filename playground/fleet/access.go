@@ -13,10 +13,10 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// SendDirectly sends a request as the admin of the cluster, with the given User-Agent, and returns the status and the
-// body of the answer. SendDirectly sends a request that bypasses the network, credentials, faults and counters. uri is
-// a path and a query. SendDirectly does not support watches and discovery.
-func (c *Cluster) SendDirectly(method, uri, contentType, agent string, body []byte) (
+// SendInProcess sends a request as the admin of the cluster, with the given User-Agent, and returns the status and the
+// body of the answer. SendInProcess sends a request that bypasses the network, credentials, faults and counters. uri is
+// a path and a query. SendInProcess does not support watches and discovery.
+func (c *Cluster) SendInProcess(method, uri, contentType, agent string, body []byte) (
 	code int, answer []byte, err error) {
 	r, err := c.handleInProcess(c.fleet.life, method, uri, contentType, agent, body)
 	if r == nil {
@@ -49,8 +49,8 @@ func (c *Cluster) Get(resource schema.GroupVersionResource, namespace, name stri
 	return u, nil
 }
 
-// Metadata returns the metadata that identifies an object, or nil if there is none.
-func (c *Cluster) Metadata(resource schema.GroupResource, namespace, name string) (
+// FindMetadata returns the metadata that identifies an object, or nil if there is none.
+func (c *Cluster) FindMetadata(resource schema.GroupResource, namespace, name string) (
 	*metav1.PartialObjectMetadata, error) {
 	c.mu.Lock()
 	o := c.findLocked(c.fleet.resources.idOf(resource), namespace, name)
@@ -93,7 +93,7 @@ func (c *Cluster) Version() int {
 }
 
 // Apply applies an object by server-side apply with force, as a user of the cluster would.
-func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
+func (c *Cluster) Apply(o *unstructured.Unstructured, fieldManager string) error {
 	k := c.servedKindOf(&body{apiVersion: o.GetAPIVersion(), kind: o.GetKind()})
 	if k == nil {
 		return fmt.Errorf("applying %s %s to %s: the cluster does not serve its kind",
@@ -102,8 +102,8 @@ func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
 	data, err := json.Marshal(o.Object)
 	if err == nil {
 		_, err = c.handleInProcess(c.fleet.life, http.MethodPatch,
-			k.path(o.GetNamespace(), o.GetName(), "")+"?force=true&fieldManager="+manager,
-			string(types.ApplyPatchType), manager, data)
+			k.path(o.GetNamespace(), o.GetName(), "")+"?force=true&fieldManager="+fieldManager,
+			string(types.ApplyPatchType), fieldManager, data)
 	}
 	if err != nil {
 		return fmt.Errorf("applying %s %s to %s: %w", o.GetKind(), o.GetName(), c.Name(), err)

@@ -84,12 +84,12 @@ const (
 	versionToken = "fleet-version"
 )
 
-func varTokenOf(i int) string {
-	return varToken + strconv.Itoa(1000 + i)[1:]
+func varTokenOf(sourceIndex int) string {
+	return varToken + strconv.Itoa(1000 + sourceIndex)[1:]
 }
 
-func timeTokenOf(i int) string {
-	return time.Date(1971, 1, 1, 0, 0, i, 0, time.UTC).Format(time.RFC3339)
+func timeTokenOf(sourceIndex int) string {
+	return time.Date(1971, 1, 1, 0, 0, sourceIndex, 0, time.UTC).Format(time.RFC3339)
 }
 
 // shape is an object that a request has produced. A shape contains the body that all clusters share. For each gap of
@@ -197,8 +197,8 @@ func unquote(raw []byte) string {
 // parseShape converts an object that a handler of the API server returned into a shape: the shared body, and the places
 // of this cluster's values. Most values of the cluster are still replaced by tokens in the returned object, but the
 // handler has set a new UID and new times as plain values. If the parameter addVersion is true, parseShape adds a
-// missing resourceVersion. The argument now is the token that stands for the present time.
-func (f *Fleet) parseShape(data []byte, addVersion bool, now string) *shape {
+// missing resourceVersion. The argument tokenForNow is the token that stands for the present time.
+func (f *Fleet) parseShape(data []byte, addVersion bool, tokenForNow string) *shape {
 	var b bytes.Buffer
 	b.Grow(len(data) + 64)
 	all := parseMembers(data)
@@ -219,7 +219,7 @@ func (f *Fleet) parseShape(data []byte, addVersion bool, now string) *shape {
 			v.apiVersion = unquote(value)
 		case "metadata":
 			headed = b.Len()
-			value = tokenizeMetadata(value, addVersion, now)
+			value = tokenizeMetadata(value, addVersion, tokenForNow)
 		}
 		writeMember(&b, key, value)
 	}
@@ -229,7 +229,7 @@ func (f *Fleet) parseShape(data []byte, addVersion bool, now string) *shape {
 		}
 	}
 	b.WriteByte('}')
-	return f.extractGaps(v, b.Bytes(), headed)
+	return f.extractGapsInto(v, b.Bytes(), headed)
 }
 
 func writeMember(b *bytes.Buffer, key string, value []byte) {
@@ -244,7 +244,7 @@ func writeMember(b *bytes.Buffer, key string, value []byte) {
 // tokenizeMetadata puts tokens in place of the UID, the resourceVersion and the times that a handler of the API server
 // has set in the metadata of an object. tokenizeMetadata always puts the resourceVersion after the UID, so that a
 // stored object has the same text as the same object in an answer.
-func tokenizeMetadata(data []byte, addVersion bool, now string) []byte {
+func tokenizeMetadata(data []byte, addVersion bool, tokenForNow string) []byte {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	isTime := func(raw []byte) bool { return bytes.HasPrefix(raw, []byte(`"`+timeToken)) }
@@ -265,7 +265,7 @@ func tokenizeMetadata(data []byte, addVersion bool, now string) []byte {
 				m.value = []byte(`"` + nowToken + `"`)
 			}
 		case "managedFields":
-			m.value = tokenizeTimesAndSortManagedFields(m.value, isTime, now)
+			m.value = tokenizeAndSortManagedFields(m.value, isTime, tokenForNow)
 		}
 		writeMember(&b, m.key, m.value)
 	}
@@ -273,10 +273,10 @@ func tokenizeMetadata(data []byte, addVersion bool, now string) []byte {
 	return b.Bytes()
 }
 
-// tokenizeTimesAndSortManagedFields sets the time of new entries of managedFields to the token that stands for the
-// present time. tokenizeTimesAndSortManagedFields sorts the entries of managedFields as an API server does: by
-// operation and time, and within a second by manager.
-func tokenizeTimesAndSortManagedFields(data []byte, isTime func([]byte) bool, now string) []byte {
+// tokenizeAndSortManagedFields sets the time of new entries of managedFields to the token that stands for the present
+// time. tokenizeAndSortManagedFields sorts the entries of managedFields as an API server does: by operation and time,
+// and within a second by manager.
+func tokenizeAndSortManagedFields(data []byte, isTimeToken func([]byte) bool, tokenForNow string) []byte {
 	type entry struct{ order, text string }
 	var all []entry
 	for i := 1; i < len(data); {
@@ -293,8 +293,8 @@ func tokenizeTimesAndSortManagedFields(data []byte, isTime func([]byte) bool, no
 		b.WriteByte('{')
 		fields := map[string]string{}
 		for _, m := range parseMembers(data[i:end]) {
-			if m.key == "time" && !isTime(m.value) {
-				m.value = []byte(`"` + now + `"`)
+			if m.key == "time" && !isTimeToken(m.value) {
+				m.value = []byte(`"` + tokenForNow + `"`)
 			}
 			if m.key != "fieldsV1" {
 				fields[m.key] = unquote(m.value)
@@ -315,9 +315,9 @@ func tokenizeTimesAndSortManagedFields(data []byte, isTime func([]byte) bool, no
 	return []byte("[" + strings.Join(texts, ",") + "]")
 }
 
-// extractGaps removes the tokens for a cluster's values from the JSON of an object, and records their places as gaps.
-// extractGaps also sets the fields of the body that describe the object, such as name and labels.
-func (f *Fleet) extractGaps(v *body, text []byte, headed int) *shape {
+// extractGapsInto removes the tokens for a cluster's values from the JSON of an object, and records their places as
+// gaps. extractGapsInto also sets the fields of the body that describe the object, such as name and labels.
+func (f *Fleet) extractGapsInto(v *body, text []byte, restOffset int) *shape {
 	s := &shape{}
 	var b strings.Builder
 	b.Grow(len(text))
@@ -328,7 +328,7 @@ func (f *Fleet) extractGaps(v *body, text []byte, headed int) *shape {
 			break
 		}
 		end := min(at+length, len(rest))
-		if g, ok := s.addGap(string(rest[at:end])); ok {
+		if g, ok := s.addGapSource(string(rest[at:end])); ok {
 			b.Write(rest[:at])
 			g.at, g.nested = b.Len(), at > 1 && rest[at-2] == '\\'
 			v.gaps = append(v.gaps, g)
@@ -338,7 +338,7 @@ func (f *Fleet) extractGaps(v *body, text []byte, headed int) *shape {
 		rest = rest[end:]
 	}
 	b.Write(rest)
-	v.text, v.rest = b.String(), headed
+	v.text, v.rest = b.String(), restOffset
 	v.times, v.vars = len(s.times), len(s.vars)
 	f.readFields(v, text, s)
 	s.body = f.bodies.shareEqual(v)
@@ -363,9 +363,9 @@ func nextToken(data []byte) (at, length int) {
 	return at, length
 }
 
-// addGap returns the gap that replaces a token in a body. addGap also records in the shape where the cluster's value
-// for this gap is found.
-func (s *shape) addGap(token string) (gap, bool) {
+// addGapSource returns the gap that replaces a token in a body. addGapSource also records in the shape where the
+// cluster's value for this gap is found.
+func (s *shape) addGapSource(token string) (replacement gap, isToken bool) {
 	switch {
 	case token == versionToken:
 		return gap{kind: gapVersion}, true
@@ -411,7 +411,7 @@ func (f *Fleet) readFields(v *body, text []byte, s *shape) {
 	m := &o.Metadata
 	v.namespace, v.name, v.generation, v.finalizers = m.Namespace, m.Name, m.Generation, m.Finalizers
 	varOf := func(value string) int {
-		if g, ok := s.addGap(value); ok && g.kind == gapVar {
+		if g, ok := s.addGapSource(value); ok && g.kind == gapVar {
 			return g.index
 		}
 		return -1
@@ -423,7 +423,7 @@ func (f *Fleet) readFields(v *body, text []byte, s *shape) {
 		v.owners = append(v.owners, owner{string(o.UID), varOf(string(o.UID)), o.Kind, o.Name})
 	}
 	if m.DeletionTimestamp != nil {
-		if g, ok := s.addGap(m.DeletionTimestamp.UTC().Format(time.RFC3339)); ok {
+		if g, ok := s.addGapSource(m.DeletionTimestamp.UTC().Format(time.RFC3339)); ok {
 			v.deleting = g.index
 		} else {
 			v.deleting = 0

@@ -203,13 +203,13 @@ func (c *Cluster) discoveryDocument(path string, aggregated bool) *document {
 }
 
 // groupDocument returns the document for /api/v1, /apis/GROUP or /apis/GROUP/VERSION.
-func (f *Fleet) groupDocument(s *surface, parts []string) *document {
-	if parts[0] == "api" {
-		parts = []string{"apis", "", parts[1]}
+func (f *Fleet) groupDocument(s *surface, pathParts []string) *document {
+	if pathParts[0] == "api" {
+		pathParts = []string{"apis", "", pathParts[1]}
 	}
-	if len(parts) == 2 {
+	if len(pathParts) == 2 {
 		for _, g := range f.groupsOf(s) {
-			if g.Name == parts[1] {
+			if g.Name == pathParts[1] {
 				plain := plainGroup(g)
 				plain.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 				return encodeDocument(plain, false)
@@ -218,15 +218,15 @@ func (f *Fleet) groupDocument(s *surface, parts []string) *document {
 		return nil
 	}
 	for _, v := range f.builtinVersions {
-		if v.group == parts[1] && v.version == parts[2] {
+		if v.group == pathParts[1] && v.version == pathParts[2] {
 			return encodeDocument(v.list, false)
 		}
 	}
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
-		GroupVersion: parts[1] + "/" + parts[2]}
+		GroupVersion: pathParts[1] + "/" + pathParts[2]}
 	for _, d := range s.definitions {
-		if d.crd.Spec.Group == parts[1] {
-			list.APIResources = append(list.APIResources, plainResources(d, parts[2])...)
+		if d.crd.Spec.Group == pathParts[1] {
+			list.APIResources = append(list.APIResources, plainResources(d, pathParts[2])...)
 		}
 	}
 	if len(list.APIResources) == 0 {

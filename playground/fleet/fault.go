@@ -63,7 +63,7 @@ func (c *Cluster) Fault(f Fault) {
 	t := &activeFault{Fault: f, began: c.fleet.now(), over: make(chan struct{})}
 	c.swapFaultAndReopenPort(t)
 	if f.Dead == Refused {
-		c.refuseWhileDown(t)
+		c.refuseWheneverDown(t)
 	}
 }
 
@@ -76,13 +76,13 @@ func (c *Cluster) swapFaultAndReopenPort(t *activeFault) {
 		close(before.over)
 	}
 	if c.port != nil && (t == nil || t.Dead != Refused) {
-		_ = c.port.listen() // fails only if another process took the port meanwhile
+		_ = c.port.ensureServing() // fails only if another process took the port meanwhile
 	}
 }
 
-// refuseWhileDown closes the connections and the port of a cluster when a fault with Refused makes it unreachable. If
-// the fault is periodic, refuseWhileDown calls itself at each change.
-func (c *Cluster) refuseWhileDown(t *activeFault) {
+// refuseWheneverDown closes the connections and the port of a cluster when a fault with Refused makes it unreachable.
+// If the fault is periodic, refuseWheneverDown calls itself at each change.
+func (c *Cluster) refuseWheneverDown(t *activeFault) {
 	if c.fault.Load() != t || c.fleet.life.Err() != nil {
 		return
 	}
@@ -92,10 +92,10 @@ func (c *Cluster) refuseWhileDown(t *activeFault) {
 		}
 		c.CloseConnections()
 	} else if c.port != nil {
-		_ = c.port.listen() // as in swapFaultAndReopenPort
+		_ = c.port.ensureServing() // as in swapFaultAndReopenPort
 	}
 	if t.Down > 0 {
-		time.AfterFunc(t.untilChange(c.fleet.now()), func() { c.refuseWhileDown(t) })
+		time.AfterFunc(t.untilChange(c.fleet.now()), func() { c.refuseWheneverDown(t) })
 	}
 }
 

@@ -271,7 +271,7 @@ func TestOperator(t *testing.T) {
 	waitFor(t, func() bool { return state() == "Ready" })
 
 	kind := schema.GroupKind{Group: "example.com", Kind: "Thing"}
-	c.SetOperatorState(kind, "Error")
+	c.OverrideOperatorState(kind, "Error")
 	if s := state(); s != "Error" {
 		t.Errorf("state is %q, and the operator fails", s)
 	}
@@ -281,7 +281,7 @@ func TestOperator(t *testing.T) {
 	if s := state(); s != "Error" || c.Version() != version {
 		t.Errorf("after a change the state is %q, and %d changes more", s, c.Version()-version)
 	}
-	c.SetOperatorState(kind, "")
+	c.OverrideOperatorState(kind, "")
 	if s := state(); s != "Ready" {
 		t.Errorf("state is %q, and the operator works again", s)
 	}

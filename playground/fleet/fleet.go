@@ -158,11 +158,11 @@ func Open(ctx context.Context, o Options) (_ *Fleet, err error) {
 	if err := f.createClustersWithNamespaces(); err != nil {
 		return nil, err
 	}
-	if err := f.listen(); err != nil {
+	if err := f.startServing(); err != nil {
 		return nil, err
 	}
-	f.wg.Go(f.runTasks)
-	f.wg.Go(f.dropOldLogsPeriodically)
+	f.wg.Go(f.runTasksUntilClosed)
+	f.wg.Go(f.dropIdleLogsUntilClosed)
 	return f, nil
 }
 
@@ -315,9 +315,9 @@ func loopbackIPOf(clusterIndex int) string {
 	return fmt.Sprintf("127.%d.%d.%d", n>>16, n>>8&255, n&255)
 }
 
-// indexOf returns the index of the cluster that has an address. indexOf returns a negative number if no cluster can
-// have this address.
-func indexOf(ip net.IP) int {
+// clusterIndexOf returns the index of the cluster that has an address. clusterIndexOf returns a negative number if no
+// cluster can have this address.
+func clusterIndexOf(ip net.IP) int {
 	four := ip.To4()
 	if four == nil || four[0] != 127 {
 		return -1

@@ -152,9 +152,9 @@ type surfaces struct {
 
 // surfaceFor returns the set of custom kinds for a list of CustomResourceDefinitions. The list of CRDs must be sorted
 // by name.
-func (s *surfaces) surfaceFor(definitions []*definition) (*surface, error) {
+func (s *surfaces) surfaceFor(sortedDefinitions []*definition) (*surface, error) {
 	var b strings.Builder
-	for _, d := range definitions {
+	for _, d := range sortedDefinitions {
 		b.WriteString(d.key)
 	}
 	s.mu.Lock()
@@ -162,8 +162,8 @@ func (s *surfaces) surfaceFor(definitions []*definition) (*surface, error) {
 	if known := s.all[b.String()]; known != nil {
 		return known, nil
 	}
-	made := &surface{definitions: definitions, kinds: map[kindKey]*kind{}, byKind: map[string]*kind{}}
-	for _, d := range definitions {
+	made := &surface{definitions: sortedDefinitions, kinds: map[kindKey]*kind{}, byKind: map[string]*kind{}}
+	for _, d := range sortedDefinitions {
 		kinds, ok := s.kinds[d.key]
 		if !ok {
 			var err error

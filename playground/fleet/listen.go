@@ -36,8 +36,8 @@ type network struct {
 	serving     sync.WaitGroup
 }
 
-// listen starts the listeners of the fleet.
-func (f *Fleet) listen() error {
+// startServing starts the listeners of the fleet.
+func (f *Fleet) startServing() error {
 	n := &f.network
 	if err := n.makeAuthority(); err != nil {
 		return fmt.Errorf("making certificates: %w", err)
@@ -62,7 +62,7 @@ func (f *Fleet) listen() error {
 			GetCertificate:   f.issueServingCertificate},
 	}
 	if f.options.OwnPorts || !sharedNetwork {
-		return f.listenEach()
+		return f.startServingOwnPorts()
 	}
 	l, err := listenShared(f.life)
 	if err != nil {
@@ -90,19 +90,19 @@ type ownPort struct {
 	open    net.Listener // guarded by mu
 }
 
-// listenEach opens a port for each cluster.
-func (f *Fleet) listenEach() error {
+// startServingOwnPorts opens a port for each cluster.
+func (f *Fleet) startServingOwnPorts() error {
 	for _, c := range f.clusters {
 		c.port = &ownPort{address: "127.0.0.1:0", fleet: f, cluster: c}
-		if err := c.port.listen(); err != nil {
+		if err := c.port.ensureServing(); err != nil {
 			return fmt.Errorf("opening a port for %s (each cluster needs one and a file descriptor): %w", c.Name(), err)
 		}
 	}
 	return nil
 }
 
-// listen opens the port. If the port is closed and opened again, its number stays the same.
-func (p *ownPort) listen() error {
+// ensureServing opens the port. If the port is closed and opened again, its number stays the same.
+func (p *ownPort) ensureServing() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open != nil {
@@ -171,7 +171,7 @@ func (f *Fleet) issueServingCertificate(hello *tls.ClientHelloInfo) (*tls.Certif
 		return nil, errListen
 	}
 	n := &f.network
-	template := &x509.Certificate{SerialNumber: big.NewInt(int64(indexOf(local.IP)) + 1<<32),
+	template := &x509.Certificate{SerialNumber: big.NewInt(int64(clusterIndexOf(local.IP)) + 1<<32),
 		Subject: pkix.Name{CommonName: "kube-apiserver"}, IPAddresses: []net.IP{local.IP},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		NotBefore: n.ca.NotBefore, NotAfter: n.ca.NotAfter}
@@ -234,7 +234,7 @@ func (f *Fleet) clusterAt(address net.Addr) *Cluster {
 	if !ok {
 		return nil
 	}
-	if i := indexOf(tcp.IP); i >= 0 && i < len(f.clusters) {
+	if i := clusterIndexOf(tcp.IP); i >= 0 && i < len(f.clusters) {
 		return f.clusters[i]
 	}
 	return nil

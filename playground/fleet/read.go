@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unmarshal decodes JSON, or YAML if the content type is YAML.
-func unmarshal(data []byte, contentType string, into any) error {
+// unmarshalJSONOrYAML decodes JSON, or YAML if the content type is YAML.
+func unmarshalJSONOrYAML(data []byte, contentType string, into any) error {
 	if strings.HasSuffix(contentType, "yaml") {
 		return yaml.Unmarshal(data, into)
 	}
@@ -85,9 +85,9 @@ type selection struct {
 	fields    fields.Selector
 }
 
-// selectionOf parses the selectors of a request. If a selector is invalid, selectionOf returns the answer to the
+// parseSelectors parses the selectors of a request. If a selector is invalid, parseSelectors returns the answer to the
 // request as refusal.
-func selectionOf(k *kind, p place, query url.Values) (s selection, refusal *reply) {
+func parseSelectors(k *kind, p place, query url.Values) (s selection, refusal *reply) {
 	s = selection{kind: k, namespace: p.namespace, labels: labels.Everything(), fields: fields.Everything()}
 	var err error
 	if text := query.Get("labelSelector"); text != "" {
@@ -179,7 +179,7 @@ type page struct {
 // collection, not the state at the time of the first page.
 func (c *Cluster) serveListPage(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	query := r.URL.Query()
-	s, refusal := selectionOf(k, p, query)
+	s, refusal := parseSelectors(k, p, query)
 	if refusal != nil {
 		c.writeReply(w, refusal, jsonType)
 		return
@@ -287,7 +287,7 @@ func (c *Cluster) appendList(dst []byte, k *kind, l list, metadataOnly bool) []b
 		case k.custom:
 			dst = c.appendObject(dst, o)
 		default:
-			dst = c.appendItem(dst, o)
+			dst = c.appendWithoutTypeMeta(dst, o)
 		}
 	}
 	return append(dst, ']', '}')
@@ -296,7 +296,7 @@ func (c *Cluster) appendList(dst []byte, k *kind, l list, metadataOnly bool) []b
 // serveDeleteCollection deletes the selected objects one after the other. The answer to a deletion of several objects
 // contains the objects as they were before the deletion.
 func (c *Cluster) serveDeleteCollection(w http.ResponseWriter, r *http.Request, k *kind, p place) {
-	s, refusal := selectionOf(k, p, r.URL.Query())
+	s, refusal := parseSelectors(k, p, r.URL.Query())
 	if refusal != nil {
 		c.writeReply(w, refusal, jsonType)
 		return

@@ -61,7 +61,7 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if t := c.fault.Load(); t != nil && t.applyTo(c, w, r) {
 		return
 	}
-	if !c.authenticated(r) {
+	if !c.acceptsTokenOf(r) {
 		c.count("", "unauthorized")
 		c.writeReply(w, failureReply(metav1.Status{Code: http.StatusUnauthorized,
 			Reason:  metav1.StatusReasonUnauthorized,
@@ -108,8 +108,8 @@ func (f *Fleet) notServed(w http.ResponseWriter, group string) {
 	_, _ = io.WriteString(w, "404 page not found\n") // the client may have disconnected
 }
 
-// authenticated reports whether a request has the token that is valid at present.
-func (c *Cluster) authenticated(r *http.Request) bool {
+// acceptsTokenOf reports whether a request has the token that is valid at present.
+func (c *Cluster) acceptsTokenOf(r *http.Request) bool {
 	if t := c.fault.Load(); t != nil && t.Expired {
 		return false
 	}
@@ -329,7 +329,7 @@ func nameIn(body []byte, contentType string) string {
 			Name string `json:"name"`
 		} `json:"metadata"`
 	}
-	if unmarshal(body, contentType, &o) != nil {
+	if unmarshalJSONOrYAML(body, contentType, &o) != nil {
 		return ""
 	}
 	return o.Metadata.Name

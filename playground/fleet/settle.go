@@ -108,10 +108,10 @@ func (f *Fleet) operatorOf(v *body) *Operator {
 	return nil
 }
 
-// planAfterChangeLocked plans the tasks of controllers that follow from a change of an object.
-func (c *Cluster) planAfterChangeLocked(before, after *object) {
+// reactToChangeLocked plans the tasks of controllers that follow from a change of an object.
+func (c *Cluster) reactToChangeLocked(before, after *object) {
 	if after == nil {
-		c.planAfterRemovalLocked(before)
+		c.reactToRemovalLocked(before)
 		return
 	}
 	v := after.body
@@ -127,22 +127,22 @@ func (c *Cluster) planAfterChangeLocked(before, after *object) {
 		if v.definition != nil {
 			wait = soon
 		}
-		c.planLocked(needStatus, key, wait)
+		c.ensurePlannedLocked(needStatus, key, wait)
 	}
 	if v.needs&needEnd != 0 {
-		c.planLocked(needEnd, key, soon)
+		c.ensurePlannedLocked(needEnd, key, soon)
 	}
 	if v.needs&needOwners != 0 && before == nil {
-		c.planLocked(needOwners, key, soon)
+		c.ensurePlannedLocked(needOwners, key, soon)
 	}
 	if v.needs&needOperate != 0 {
-		c.planLocked(needOperate, key, c.fleet.operatorOf(v).After)
+		c.ensurePlannedLocked(needOperate, key, c.fleet.operatorOf(v).After)
 	}
 }
 
-// planAfterRemovalLocked plans the tasks that follow from the removal of an object: tasks for its dependents, and for
+// reactToRemovalLocked plans the tasks that follow from the removal of an object: tasks for its dependents, and for
 // objects whose deletion can continue now.
-func (c *Cluster) planAfterRemovalLocked(gone *object) {
+func (c *Cluster) reactToRemovalLocked(gone *object) {
 	if gone.body.definition != nil {
 		c.updateSurfaceLocked()
 	}
@@ -152,17 +152,17 @@ func (c *Cluster) planAfterRemovalLocked(gone *object) {
 			if o.ownerUID(&o.body.owners[i]) != uid {
 				continue
 			}
-			c.planLocked(needOwners, o.key(), soon)
+			c.ensurePlannedLocked(needOwners, o.key(), soon)
 		}
 		// The object o may be waiting for its own deletion until the removed object no longer exists.
 		if o.body.needs&needEnd != 0 {
-			c.planLocked(needEnd, o.key(), soon)
+			c.ensurePlannedLocked(needEnd, o.key(), soon)
 		}
 	}
 }
 
-// planLocked plans a task for an object. The task is due after wait.
-func (c *Cluster) planLocked(what needs, key objectKey, wait time.Duration) {
+// ensurePlannedLocked plans a task for an object. The task is due after wait.
+func (c *Cluster) ensurePlannedLocked(what needs, key objectKey, wait time.Duration) {
 	for i := range c.tasks {
 		if t := &c.tasks[i]; t.what == what && t.key == key {
 			return
@@ -210,11 +210,11 @@ func (c *Cluster) runDueTasks() {
 func (c *Cluster) doTaskLocked(what needs, o *object) {
 	switch what {
 	case needStatus:
-		c.writeAsControllerLocked(o, http.MethodPatch, "status", statusWritingComponent(o.body), o.body.status)
+		c.writeAsControllerLocked(o, http.MethodPatch, "status", statusFieldManager(o.body), o.body.status)
 	case needOwners:
 		c.deleteIfOwnerlessLocked(o)
 	case needOperate:
-		c.operateLocked(o)
+		c.setStateOrReplanLocked(o)
 	case needEnd:
 		switch {
 		case o.resource == c.fleet.namespaceResource:
@@ -224,15 +224,15 @@ func (c *Cluster) doTaskLocked(what needs, o *object) {
 		case slices.Contains(o.body.finalizers, finalizerForeground):
 			c.deleteDependentsThenOwnerLocked(o)
 		case slices.Contains(o.body.finalizers, finalizerOrphan):
-			c.orphanDependentsLocked(o)
+			c.orphanThenDeleteOwnerLocked(o)
 		case o.body.kind == "Pod":
 			c.removeLocked(o)
 		}
 	}
 }
 
-// statusWritingComponent returns the name of the component that writes the status of an object in a real cluster.
-func statusWritingComponent(v *body) string {
+// statusFieldManager returns the name of the component that writes the status of an object in a real cluster.
+func statusFieldManager(v *body) string {
 	if v.definition != nil {
 		return "kube-apiserver"
 	}
@@ -326,8 +326,9 @@ func (c *Cluster) deleteDependentsThenOwnerLocked(o *object) {
 	}
 }
 
-// orphanDependentsLocked removes o from the ownerReferences of its dependents, and then removes the finalizer from o.
-func (c *Cluster) orphanDependentsLocked(o *object) {
+// orphanThenDeleteOwnerLocked removes o from the ownerReferences of its dependents, and then removes the finalizer from
+// o.
+func (c *Cluster) orphanThenDeleteOwnerLocked(o *object) {
 	uid := c.uid(o)
 	for _, d := range c.dependentsLocked(o) {
 		var full struct {
@@ -427,15 +428,15 @@ func countsText(counts map[string]int, format string) string {
 	return strings.Join(parts, ", ")
 }
 
-// operateLocked runs the task of an Operator: it sets status.state of a custom resource when the Deployment of the
-// Operator is available.
-func (c *Cluster) operateLocked(o *object) {
+// setStateOrReplanLocked runs the task of an Operator: it sets status.state of a custom resource when the Deployment of
+// the Operator is available.
+func (c *Cluster) setStateOrReplanLocked(o *object) {
 	operator := c.fleet.operatorOf(o.body)
 	if operator.Deployment != "" {
 		deployments := c.fleet.resources.idOf(schema.GroupResource{Group: "apps", Resource: "deployments"})
 		d := c.findLocked(deployments, operator.Namespace, operator.Deployment)
 		if d == nil || d.body.needs&needStatus != 0 {
-			c.planLocked(needOperate, o.key(), c.fleet.options.Ready)
+			c.ensurePlannedLocked(needOperate, o.key(), c.fleet.options.Ready)
 			return
 		}
 	}
@@ -454,9 +455,9 @@ func (c *Cluster) setStateLocked(o *object, operator *Operator) {
 	}
 }
 
-// SetOperatorState makes the simulated operator of a kind set another state from now on, and at once for the custom
-// resources that exist. If the parameter state is empty, the operator sets the state in Operator.State again.
-func (c *Cluster) SetOperatorState(kind schema.GroupKind, state string) {
+// OverrideOperatorState makes the simulated operator of a kind set another state from now on, and at once for the
+// custom resources that exist. If the parameter state is empty, the operator sets the state in Operator.State again.
+func (c *Cluster) OverrideOperatorState(kind schema.GroupKind, state string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.operates == nil {
@@ -527,8 +528,8 @@ func (a *agenda) popDue(now time.Time) (*Cluster, time.Duration) {
 	return heap.Pop(&a.entries).(entry).cluster, 0
 }
 
-// runTasks runs the due tasks of all clusters until the fleet is closed.
-func (f *Fleet) runTasks() {
+// runTasksUntilClosed runs the due tasks of all clusters until the fleet is closed.
+func (f *Fleet) runTasksUntilClosed() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for f.life.Err() == nil {
@@ -546,8 +547,8 @@ func (f *Fleet) runTasks() {
 	}
 }
 
-// dropOldLogsPeriodically drops the log of every cluster that had no change for the time logRetention.
-func (f *Fleet) dropOldLogsPeriodically() {
+// dropIdleLogsUntilClosed drops the log of every cluster that had no change for the time logRetention.
+func (f *Fleet) dropIdleLogsUntilClosed() {
 	ticker := time.NewTicker(logRetention / 10)
 	defer ticker.Stop()
 	for {

@@ -12,15 +12,15 @@ func newCondition(kind, status, reason, message string) map[string]any {
 }
 
 // settledStatusPatch returns a merge patch with the final status of an object, which the controllers of a real cluster
-// would set in the end. settledStatusPatch returns nil if the object already has the final status. The parameter text
-// and the returned patch contain tokens in place of the values of the cluster, such as times.
-func settledStatusPatch(group string, v *body, text []byte) []byte {
+// would set in the end. settledStatusPatch returns nil if the object already has the final status. The parameter
+// tokenized and the returned patch contain tokens in place of the values of the cluster, such as times.
+func settledStatusPatch(group string, v *body, tokenized []byte) []byte {
 	make := statuses[group+"/"+v.kind]
 	if make == nil {
 		return nil
 	}
 	var o map[string]any
-	if json.Unmarshal(text, &o) != nil {
+	if json.Unmarshal(tokenized, &o) != nil {
 		return nil
 	}
 	spec, _ := o["spec"].(map[string]any)
@@ -39,15 +39,16 @@ func settledStatusPatch(group string, v *body, text []byte) []byte {
 		return nil
 	}
 	now, _ := o["status"].(map[string]any)
-	if hasFields(now, again.Status) {
+	if hasFieldsIgnoringTimes(now, again.Status) {
 		return nil
 	}
 	return data
 }
 
-// hasFields compares two JSON values: it reports whether the present value has all wanted fields. If a wanted field is
-// the present time, any value counts as equal. If a wanted field has a zero value, the field may be absent.
-func hasFields(now, want any) bool {
+// hasFieldsIgnoringTimes compares two JSON values: it reports whether the present value has all wanted fields. If a
+// wanted field is the present time, any value counts as equal. If a wanted field has a zero value, the field may be
+// absent.
+func hasFieldsIgnoringTimes(now, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
 		m, _ := now.(map[string]any)
@@ -58,7 +59,7 @@ func hasFields(now, want any) bool {
 				}
 				continue
 			}
-			if !hasFields(m[key], value) {
+			if !hasFieldsIgnoringTimes(m[key], value) {
 				return false
 			}
 		}
@@ -69,7 +70,7 @@ func hasFields(now, want any) bool {
 			return false
 		}
 		for i := range want {
-			if !hasFields(list[i], want[i]) {
+			if !hasFieldsIgnoringTimes(list[i], want[i]) {
 				return false
 			}
 		}

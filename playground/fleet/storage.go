@@ -51,7 +51,7 @@ func (storageOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	config := &storagebackend.ConfigForResource{GroupResource: resource}
 	config.Codec = unstructured.UnstructuredJSONScheme // for custom resources: their handler wraps the codec
 	if example != nil {
-		if codec, version, err := storageCodec(resource, example); err == nil {
+		if codec, version, err := builtinStorageCodec(resource, example); err == nil {
 			config.Codec, config.EncodeVersioner = codec, version
 		}
 	}
@@ -67,8 +67,8 @@ func (storageOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	}, nil
 }
 
-// storageCodec returns a codec for JSON in the version that the API server prefers for the kind.
-func storageCodec(resource schema.GroupResource, example runtime.Object) (
+// builtinStorageCodec returns a codec for JSON in the version that the API server prefers for the kind.
+func builtinStorageCodec(resource schema.GroupResource, example runtime.Object) (
 	runtime.Codec, runtime.GroupVersioner, error) {
 	for _, known := range []struct {
 		scheme *runtime.Scheme

@@ -127,7 +127,7 @@ func (c *Cluster) recordChangeLocked(before, after *object) {
 		close(c.changed)
 		c.changed = nil
 	}
-	c.planAfterChangeLocked(before, after)
+	c.reactToChangeLocked(before, after)
 	if changed := c.fleet.options.Changed; changed != nil {
 		o, last := after, []byte(nil)
 		if o == nil {
@@ -189,9 +189,9 @@ func (c *Cluster) appendObject(dst []byte, o *object) []byte {
 	return c.appendSpan(dst, o, 0, len(o.body.text))
 }
 
-// appendItem appends the JSON of an object without kind and apiVersion. In a list of a built-in kind, the items have no
-// apiVersion and no kind.
-func (c *Cluster) appendItem(dst []byte, o *object) []byte {
+// appendWithoutTypeMeta appends the JSON of an object without kind and apiVersion. In a list of a built-in kind, the
+// items have no apiVersion and no kind.
+func (c *Cluster) appendWithoutTypeMeta(dst []byte, o *object) []byte {
 	return c.appendSpan(append(dst, '{'), o, o.body.rest+1, len(o.body.text))
 }
 

@@ -28,7 +28,7 @@ type watcher struct {
 // or when the log no longer has the next event.
 func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p place) {
 	query := r.URL.Query()
-	s, refusal := selectionOf(k, p, query)
+	s, refusal := parseSelectors(k, p, query)
 	if refusal != nil {
 		c.writeReply(w, refusal, jsonType)
 		return
@@ -54,14 +54,15 @@ func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p 
 	defer cancel()
 	c.fleet.network.watches.Add(1)
 	defer c.fleet.network.watches.Add(-1)
-	if !v.sendInitial(ctx, query) {
+	if !v.sendInitialObjects(ctx, query) {
 		return
 	}
 	v.run(ctx)
 }
 
-// sendInitial sends the initial objects, if the request asks for them. sendInitial reports whether the watch continues.
-func (v *watcher) sendInitial(ctx context.Context, query url.Values) bool {
+// sendInitialObjects sends the initial objects, if the request asks for them. sendInitialObjects reports whether the
+// watch continues.
+func (v *watcher) sendInitialObjects(ctx context.Context, query url.Values) (continues bool) {
 	initial := query.Get("sendInitialEvents") == "true"
 	if v.at > 0 && !initial {
 		v.mu.Lock()
@@ -162,13 +163,13 @@ func (v *watcher) appendEvent(ctx context.Context, what string, o *object) {
 }
 
 // appendBookmark appends a bookmark with the present version of the watch.
-func (v *watcher) appendBookmark(annotationsJSON string) {
+func (v *watcher) appendBookmark(metadataSuffix string) {
 	kind, apiVersion := v.kind.kind, v.kind.apiVersion()
 	if v.metadata {
 		kind, apiVersion = "PartialObjectMetadata", "meta.k8s.io/v1"
 	}
 	v.buffer = fmt.Appendf(v.buffer,
-		`{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","creationTimestamp":null%s}}}`+"\n", kind, apiVersion, v.at, annotationsJSON)
+		`{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","creationTimestamp":null%s}}}`+"\n", kind, apiVersion, v.at, metadataSuffix)
 }
 
 // endWithExpiredError ends the watch with an error event, and always returns false: the watch does not continue.

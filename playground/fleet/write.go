@@ -204,7 +204,7 @@ func (c *Cluster) executeLocked(ctx context.Context, r *request) (*reply, error)
 		return refusal, nil
 	}
 	from := c.clusterValuesBefore(live)
-	body := c.tokenize(r, live, from)
+	body := c.tokenizeBody(r, live, from)
 	o, err := c.outcomeOf(ctx, r, live, from, body)
 	for err == nil && r.name == "" && o.stored != nil && c.findLocked(r.kind.resource, o.stored.body.namespace,
 		o.stored.body.name) != nil {
@@ -333,9 +333,9 @@ func (s *sources) replaceTokens(data []byte) []byte {
 	return data
 }
 
-// tokenize returns the body of a request with tokens in place of the values that differ between clusters. Requests of
-// different clusters that differ only in these values then have equal bodies.
-func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
+// tokenizeBody returns the body of a request with tokens in place of the values that differ between clusters. Requests
+// of different clusters that differ only in these values then have equal bodies.
+func (c *Cluster) tokenizeBody(r *request, live *object, addTo *sources) []byte {
 	body := r.body
 	if i := skipSpace(body, 0); strings.HasSuffix(r.contentType, "yaml") && (i == len(body) || body[i] != '{') {
 		if data, err := yaml.YAMLToJSON(body); err == nil {
@@ -344,12 +344,12 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 	}
 	if bytes.Contains(body, []byte("resourceVersion")) || bytes.Contains(body, []byte(`"creationTimestamp":"`)) ||
 		r.contentType == string(types.JSONPatchType) {
-		body = tokenizeVersionsAndTimes(body, live, from)
+		body = tokenizeVersionsAndTimes(body, live, addTo)
 	}
-	body = c.fleet.tokenizeVaryingFields(body, from)
+	body = c.fleet.tokenizeUIDsAndVaryingFields(body, addTo)
 	// A client that has read an object may send its managedFields back, whose keys for owner references contain UIDs.
 	if nested := []byte(`k:{\"uid\":\"`); bytes.Contains(body, nested) {
-		for i, value := range from.vars {
+		for i, value := range addTo.vars {
 			body = bytes.ReplaceAll(body, append(bytes.Clone(nested), value...),
 				append(bytes.Clone(nested), varTokenOf(i)...))
 		}
@@ -357,8 +357,8 @@ func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
 	return body
 }
 
-// tokenizeVaryingFields puts tokens in place of UIDs, and in place of the strings that Options.Varying lists.
-func (f *Fleet) tokenizeVaryingFields(body []byte, from *sources) []byte {
+// tokenizeUIDsAndVaryingFields puts tokens in place of UIDs, and in place of the strings that Options.Varying lists.
+func (f *Fleet) tokenizeUIDsAndVaryingFields(body []byte, addTo *sources) []byte {
 	var out []byte
 	done, next := 0, make([]int, len(f.varying))
 	for {
@@ -398,7 +398,7 @@ func (f *Fleet) tokenizeVaryingFields(body []byte, from *sources) []byte {
 			out = make([]byte, 0, len(body)+64)
 		}
 		out = append(append(out, body[done:at]...), '"')
-		out = append(append(out, varTokenOf(from.ensureVar(value))...), '"')
+		out = append(append(out, varTokenOf(addTo.ensureVar(value))...), '"')
 		done = end
 	}
 	if out == nil {
@@ -449,18 +449,18 @@ func tokenizeMetadataVersionAndTimes(content map[string]any, live *object, from 
 		if version, ok := m["resourceVersion"].(string); ok {
 			m["resourceVersion"] = tokenizeVersionAsBeforeOrOther(version, live, from)
 		}
-		tokenizeTime(m, "creationTimestamp", from)
-		tokenizeTime(m, "deletionTimestamp", from)
+		tokenizeKnownTime(m, "creationTimestamp", from)
+		tokenizeKnownTime(m, "deletionTimestamp", from)
 		fields, _ := m["managedFields"].([]any)
 		for _, one := range fields {
 			if entry, ok := one.(map[string]any); ok {
-				tokenizeTime(entry, "time", from)
+				tokenizeKnownTime(entry, "time", from)
 			}
 		}
 	}
 }
 
-func tokenizeTime(m map[string]any, key string, from *sources) {
+func tokenizeKnownTime(m map[string]any, key string, from *sources) {
 	text, ok := m[key].(string)
 	if !ok {
 		return

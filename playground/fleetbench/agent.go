@@ -107,10 +107,10 @@ func (a *agent) receiveChange(change fleet.Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.heard = append(a.heard, change)
-	a.queueLocked()
+	a.ensureQueuedLocked()
 }
 
-func (a *agent) queueLocked() {
+func (a *agent) ensureQueuedLocked() {
 	if a.queued {
 		return
 	}
@@ -147,7 +147,7 @@ func (a *agent) processDue(ctx context.Context) {
 		a.timer = time.AfterFunc(wait, func() {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.queueLocked()
+			a.ensureQueuedLocked()
 		})
 		return
 	}
@@ -165,7 +165,7 @@ func (a *agent) processChanges(heard []fleet.Change) {
 				c.Resource == deployments.GroupResource() && c.Name == agentName)
 	}
 	if setUp {
-		a.reloadConfiguration()
+		a.reloadConfigurationOrStop()
 	}
 	if !a.running {
 		return
@@ -177,10 +177,10 @@ func (a *agent) processChanges(heard []fleet.Change) {
 	}
 }
 
-// reloadConfiguration reads the certificate and the watch list from the cluster. A real agent mounts the certificate
-// and watches the watch list. The agent does not run if its certificate or its watch list is missing, or if its
-// Deployment is not available.
-func (a *agent) reloadConfiguration() {
+// reloadConfigurationOrStop reads the certificate and the watch list from the cluster. A real agent mounts the
+// certificate and watches the watch list. The agent does not run if its certificate or its watch list is missing, or if
+// its Deployment is not available.
+func (a *agent) reloadConfigurationOrStop() {
 	get := func(resource schema.GroupVersionResource, name string) map[string]any {
 		u, err := a.cluster.Get(resource, v1beta2.RuntimeNamespace, name)
 		if err != nil || u == nil {
@@ -203,7 +203,7 @@ func (a *agent) reloadConfiguration() {
 	text, _, _ := unstructured.NestedString(list, "data", protocol.WatchlistKey)
 	if watchlist, err := protocol.ParseWatchlist([]byte(text)); err == nil && watchlist.Digest() != a.digest {
 		a.useWatchlist(watchlist)
-		a.digest, a.interval = watchlist.Digest(), watchlist.EffectiveHeartbeatInterval()
+		a.digest, a.interval = watchlist.Digest(), watchlist.HeartbeatIntervalOrDefault()
 		a.nextBeat = laterTime(time.Now(), a.lastBeat.Add(beatGap))
 	}
 }
@@ -240,7 +240,7 @@ func (a *agent) useCertificate(secret map[string]any) {
 	a.hangUp()
 }
 
-// stop stops the agent. reloadConfiguration can start it again.
+// stop stops the agent. reloadConfigurationOrStop can start it again.
 func (a *agent) stop() {
 	a.hangUp()
 	a.running, a.identity, a.tls, a.digest, a.sequence, a.instance = false, 0, nil, "", 0, ""
@@ -257,7 +257,7 @@ func (a *agent) hangUp() {
 }
 
 // sendDue sends the due heartbeats and events. sendDue returns the next due time, or zero if there is none.
-func (a *agent) sendDue(ctx context.Context) time.Time {
+func (a *agent) sendDue(ctx context.Context) (next time.Time) {
 	if !a.running || a.tls == nil || ctx.Err() != nil {
 		return time.Time{}
 	}
@@ -269,7 +269,7 @@ func (a *agent) sendDue(ctx context.Context) time.Time {
 		if e.due.After(now) {
 			continue
 		}
-		if !a.deliverEvent(ctx, about, e) {
+		if !a.deliverOrDropEvent(ctx, about, e) {
 			return a.retryAt
 		}
 	}
@@ -302,10 +302,10 @@ func (a *agent) dropOldEvents() {
 }
 
 // sendHeartbeat sends a heartbeat.
-func (a *agent) sendHeartbeat(ctx context.Context) bool {
+func (a *agent) sendHeartbeat(ctx context.Context) (accepted bool) {
 	body, err := json.Marshal(protocol.Heartbeat{BootID: a.boot, Version: config.Version, Sequence: a.sequence,
 		Pending: len(a.pending), Watchlist: a.digest})
-	if err != nil || !a.send(ctx, protocol.HeartbeatPath(protocol.ManagerName), body) {
+	if err != nil || !a.sendOrScheduleRetry(ctx, protocol.HeartbeatPath(protocol.ManagerName), body) {
 		return false
 	}
 	interval := a.interval
@@ -321,10 +321,10 @@ func (a *agent) sendHeartbeat(ctx context.Context) bool {
 	return true
 }
 
-// send sends a request to the manager's listener, and opens a connection if none is open. send reports whether the
-// listener has accepted the request. If the listener has not accepted the request, retryAt is the time of the next
-// attempt.
-func (a *agent) send(ctx context.Context, path string, body []byte) bool {
+// sendOrScheduleRetry sends a request to the manager's listener, and opens a connection if none is open.
+// sendOrScheduleRetry reports whether the listener has accepted the request. If the listener has not accepted the
+// request, retryAt is the time of the next attempt.
+func (a *agent) sendOrScheduleRetry(ctx context.Context, path string, body []byte) (accepted bool) {
 	got, err := answer{}, error(nil)
 	for range 2 { // the other side may have closed an open connection, so try again once
 		fresh := a.wire == nil
@@ -363,7 +363,7 @@ func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 func (a *agent) requeueDeliveredEvents() {
 	for _, d := range a.delivered {
 		if time.Since(d.at) <= a.memory {
-			a.enqueueEvent(d.subject, d.name == "", d.deleted)
+			a.enqueueOrMergeEvent(d.subject, d.name == "", d.deleted)
 		}
 	}
 	a.delivered = nil

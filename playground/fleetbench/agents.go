@@ -46,7 +46,7 @@ func startAgents(ctx context.Context, f *fleet.Fleet, c *changes, memory time.Du
 		a.all = append(a.all, &agent{agents: a, cluster: f.Cluster(i)})
 	}
 	for range posting {
-		a.group.Go(func() { a.runWorker(ctx) })
+		a.group.Go(func() { a.runWorkerUntilClosed(ctx) })
 	}
 	a.stop = c.onChange(func(change fleet.Change) { a.all[change.Cluster].receiveChange(change) })
 	return a
@@ -109,8 +109,8 @@ func (a *agents) enqueue(one *agent) {
 	a.ready.Signal()
 }
 
-// runWorker sends the due messages of the queued agents, one agent after the other, until the context ends.
-func (a *agents) runWorker(ctx context.Context) {
+// runWorkerUntilClosed sends the due messages of the queued agents, one agent after the other, until the context ends.
+func (a *agents) runWorkerUntilClosed(ctx context.Context) {
 	for {
 		a.mu.Lock()
 		for len(a.work) == 0 && !a.ended {

@@ -46,7 +46,7 @@ type aim struct {
 // figureOf returns a function that reads one figure of the scenario whose name is in the parameter name.
 func figureOf(name string, figure func(s *Scenario) float64) func(r *Run) (float64, bool) {
 	return func(r *Run) (float64, bool) {
-		s := r.scenario(name)
+		s := r.succeededScenario(name)
 		if s == nil {
 			return 0, false
 		}
@@ -57,7 +57,7 @@ func figureOf(name string, figure func(s *Scenario) float64) func(r *Run) (float
 // valueOf returns a function that reads one of the Values of the scenario with this name.
 func valueOf(name, key string) func(r *Run) (float64, bool) {
 	return func(r *Run) (float64, bool) {
-		s := r.scenario(name)
+		s := r.succeededScenario(name)
 		if s == nil {
 			return 0, false
 		}

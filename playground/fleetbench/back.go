@@ -38,14 +38,14 @@ func (r *rig) measureRollback(ctx context.Context, s *Scenario, bad badVersion, 
 	}
 	stop := r.changes.onDeploymentChange(func(i int) {
 		if bad.failing[i] && r.isApplied(i, m, version) {
-			r.fleet.Cluster(i).SetOperatorState(m.simulatedOperator().Kind, "")
+			r.fleet.Cluster(i).OverrideOperatorState(m.simulatedOperator().Kind, "")
 		}
 	})
 	defer stop()
 	seen := r.followRollouts(ctx)
 	defer seen.stop()
 	begin := time.Now()
-	if err := m.moveChannel(ctx, r.plane.client, version); err != nil {
+	if err := m.setChannel(ctx, r.plane.client, version); err != nil {
 		return err
 	}
 	name, err := r.waitForRolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.TakingBack == bad.version })
@@ -85,7 +85,7 @@ func (r *rig) measureRollback(ctx context.Context, s *Scenario, bad badVersion, 
 	s.Values[backWrites] = float64(sumOfWrites(countDifferences(before.requests, after.requests))) / n
 	s.Values[backStatusWrites] = float64(seen.stateOf(name).writes)
 	r.recordRollbackRequests(s, bad, uncounted)
-	return r.recordRollbacksBeforeFailingOnes(ctx, s, m, name, bad)
+	return r.recordHealthyRolledBackFirst(ctx, s, m, name, bad)
 }
 
 // recordRollbackRequests counts the requests to the runtimes that were rolled back to the former version, and the
@@ -115,12 +115,12 @@ func (r *rig) recordRollbackRequests(s *Scenario, bad badVersion, uncounted map[
 	}
 }
 
-// recordRollbacksBeforeFailingOnes counts the runtimes that were rolled back too early. A rollback must begin with the
+// recordHealthyRolledBackFirst counts the runtimes that were rolled back too early. A rollback must begin with the
 // runtimes in which the module failed. A runtime in which the module worked is too early if its rollback began before
 // that of a failing runtime. The runtimes of one group are admitted together and begin in any order. The first group
-// may have room for more than the failing runtimes, so recordRollbacksBeforeFailingOnes subtracts this number of
-// runtimes from the result.
-func (r *rig) recordRollbacksBeforeFailingOnes(ctx context.Context, s *Scenario, m *module, rolloutName string,
+// may have room for more than the failing runtimes, so recordHealthyRolledBackFirst subtracts this number of runtimes
+// from the result.
+func (r *rig) recordHealthyRolledBackFirst(ctx context.Context, s *Scenario, m *module, rolloutName string,
 	bad badVersion) error {
 	failing := map[string]bool{}
 	for i := range bad.failing {

@@ -66,14 +66,14 @@ func chart(runs []Run) []byte {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n", columns*panelWidth, rows*panelHeight)
 	b.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
 	for i := range all {
-		b.WriteString(all[i].panel(i))
+		b.WriteString(all[i].panelSVG(i))
 	}
 	b.WriteString("</svg>\n")
 	return []byte(b.String())
 }
 
-// panel draws one figure.
-func (d *drawing) panel(number int) string {
+// panelSVG draws one figure.
+func (d *drawing) panelSVG(number int) string {
 	left, top := number%columns*panelWidth, number/columns*panelHeight
 	most := d.aim
 	for _, p := range d.points {

@@ -11,9 +11,9 @@ import (
 // crew holds the running processes of the manager: one process, or several replicas.
 type crew []*manager
 
-// startReplicas starts the configured number of replicas, and makes the agents use their listeners. startReplicas waits
-// until the replicas work. names distinguishes the replicas.
-func (r *rig) startReplicas(ctx context.Context, names ...string) error {
+// startReplicasAndWait starts the configured number of replicas, and makes the agents use their listeners.
+// startReplicasAndWait waits until the replicas work. names distinguishes the replicas.
+func (r *rig) startReplicasAndWait(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		m, err := r.startManager(ctx, name)
 		if err != nil {
@@ -82,8 +82,8 @@ func (c crew) waitUntilWorking(ctx context.Context, sharded bool) error {
 	})
 }
 
-// usage returns the sum of the resource usage of all processes of the manager.
-func (c crew) usage() (total usage, err error) {
+// cpuAndMemory returns the sum of the resource usage of all processes of the manager.
+func (c crew) cpuAndMemory() (total usage, err error) {
 	for _, m := range c {
 		u, err := cpuAndMemoryOf(m.pid())
 		if err != nil {

@@ -45,11 +45,12 @@ func measureDeletion(ctx context.Context, r *rig, s *Scenario) error {
 	s.Values[deleteRequests] = float64(sumOfCounts(countDifferences(before.Requests,
 		r.fleet.Counts().Requests))) / float64(
 		r.clusters)
-	return r.recordLeftovers(ctx, s)
+	return r.settleAndRecordLeftovers(ctx, s)
 }
 
-// recordLeftovers records the objects in the clusters and the memory of the manager that remain after the deletion.
-func (r *rig) recordLeftovers(ctx context.Context, s *Scenario) error {
+// settleAndRecordLeftovers records the objects in the clusters and the memory of the manager that remain after the
+// deletion.
+func (r *rig) settleAndRecordLeftovers(ctx context.Context, s *Scenario) error {
 	left := 0
 	for i := range r.clusters {
 		for _, name := range r.fleet.Cluster(i).Names(deployments.GroupResource()) {

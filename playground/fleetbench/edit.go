@@ -26,7 +26,7 @@ func measureEnablingExtraModule(ctx context.Context, r *rig, s *Scenario) error 
 	for i := range before {
 		before[i] = r.fleet.Cluster(i).Counts()
 	}
-	quiet, err := r.enableExtraModulesAndAwait(ctx, "quiet", func() bool { return false })
+	quiet, err := r.enableExtraModuleOneByOne(ctx, "quiet", func() bool { return false })
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func measureEnablingExtraModule(ctx context.Context, r *rig, s *Scenario) error 
 		all, done := o.appliedAt.startedAndFinished()
 		return done == all
 	}
-	busy, err := r.enableExtraModulesAndAwait(ctx, "during "+o.module.name+" "+o.version, through)
+	busy, err := r.enableExtraModuleOneByOne(ctx, "during "+o.module.name+" "+o.version, through)
 	if err != nil {
 		return err
 	}
@@ -103,13 +103,14 @@ func moduleWrites(counts map[string]int) int {
 	return sumOfWrites(ofModules)
 }
 
-// enableExtraModulesAndAwait adds the extra module in some clusters, spread over the fleet. Each edit begins when the
+// enableExtraModuleOneByOne adds the extra module in some clusters, spread over the fleet. Each edit begins when the
 // module of the previous edit is applied. No further edit begins when the function isOver() returns true.
-// enableExtraModulesAndAwait then waits until the module is Ready in all these clusters.
-func (r *rig) enableExtraModulesAndAwait(ctx context.Context, label string, isOver func() bool) (*rollout, error) {
+// enableExtraModuleOneByOne then waits until the module is Ready in all these clusters.
+func (r *rig) enableExtraModuleOneByOne(ctx context.Context, progressText string, isOver func() bool) (
+	*rollout, error) {
 	n := min(r.Edits, r.clusters)
 	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
-	r.stage.setText(func() string { return fmt.Sprintf("edits, %s: %s", label, o) })
+	r.stage.setText(func() string { return fmt.Sprintf("edits, %s: %s", progressText, o) })
 	stopChanges := r.changes.onDeploymentChange(func(i int) {
 		if o.appliedAt.isRunning(i) && r.isApplied(i, o.module, o.version) {
 			o.appliedAt.markFinished(i)
@@ -157,7 +158,7 @@ func spreadIndex(k, n, all int) int {
 
 // disableExtraModule disables the module that the edits have added, in the Kymas of the same clusters.
 // disableExtraModule waits until the module is removed from the clusters and from the status of the Kymas.
-func (r *rig) disableExtraModule(ctx context.Context, o *rollout) error {
+func (r *rig) disableExtraModule(ctx context.Context, enabledBy *rollout) error {
 	gone := newRace(r.clusters)
 	r.stage.setText(func() string {
 		all, done := gone.startedAndFinished()
@@ -170,7 +171,7 @@ func (r *rig) disableExtraModule(ctx context.Context, o *rollout) error {
 	})
 	defer stop()
 	for i := range r.clusters {
-		if !o.appliedAt.started(i) {
+		if !enabledBy.appliedAt.started(i) {
 			continue
 		}
 		gone.markStarted(i)
@@ -183,7 +184,7 @@ func (r *rig) disableExtraModule(ctx context.Context, o *rollout) error {
 						others = append(others, m)
 					}
 				}
-				_ = unstructured.SetNestedSlice(u.Object, others, "spec", "modules") // as in enableExtraModulesAndAwait
+				_ = unstructured.SetNestedSlice(u.Object, others, "spec", "modules") // as in enableExtraModuleOneByOne
 			})
 		if err != nil {
 			return err

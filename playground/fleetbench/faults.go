@@ -83,7 +83,7 @@ const (
 )
 
 // startFaults starts the faults, and returns for each cluster whether it is healthy, slow or dead.
-func (r *rig) startFaults() []sickness {
+func (r *rig) startFaults() (byCluster []sickness) {
 	sick := make([]sickness, r.clusters)
 	for n, i := range r.chooseClusters(deadShare, 0) {
 		sick[i] = refusing + sickness(n%2)
@@ -136,7 +136,7 @@ func (r *rig) measureDeadProbesThenHeal(ctx context.Context, s *Scenario, o *rol
 			dead = append(dead, i)
 		}
 	}
-	if err := r.settleWithProbes(ctx, s, len(dead)); err != nil {
+	if err := r.settleAllowingReconciles(ctx, s, len(dead)); err != nil {
 		return err
 	}
 	r.stage.setText(func() string { return fmt.Sprintf("%d dead clusters, watched for %v", len(dead), r.watched) })

@@ -24,7 +24,7 @@ func measureIdle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	if err := r.waitUntilDisconnected(ctx); err != nil {
+	if err := r.waitUntilManagerDisconnected(ctx); err != nil {
 		return err
 	}
 	before, err := r.readCounters(ctx)
@@ -59,11 +59,11 @@ func measureIdle(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// waitUntilDisconnected waits until the manager has closed its connections to runtimes. The manager needs no connection
-// to a runtime whose agent reports changes. A connection takes twice the memory of an idle runtime. One connection per
-// hundred runtimes may remain, because the manager may just have opened it for an audit (a periodic check of the
-// objects in a runtime).
-func (r *rig) waitUntilDisconnected(ctx context.Context) error {
+// waitUntilManagerDisconnected waits until the manager has closed its connections to runtimes. The manager needs no
+// connection to a runtime whose agent reports changes. A connection takes twice the memory of an idle runtime. One
+// connection per hundred runtimes may remain, because the manager may just have opened it for an audit (a periodic
+// check of the objects in a runtime).
+func (r *rig) waitUntilManagerDisconnected(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
 	}
@@ -113,11 +113,13 @@ const (
 // settle waits until the manager is quiet, and records how long this takes. The manager is quiet if it has used less
 // than a tenth of a core for three seconds, or for 1.5 seconds with --brief, and has no work then. A larger fleet sends
 // more heartbeats, so the allowed share of a core grows with the number of clusters.
-func (r *rig) settle(ctx context.Context, s *Scenario) error { return r.settleWithProbes(ctx, s, 0) }
+func (r *rig) settle(ctx context.Context, s *Scenario) error {
+	return r.settleAllowingReconciles(ctx, s, 0)
+}
 
-// settleWithProbes is like settle, but allows a number of reconciles that run. A reconcile that probes a cluster
-// without answers runs until its timeout, and uses no processor time meanwhile.
-func (r *rig) settleWithProbes(ctx context.Context, s *Scenario, probes int) error {
+// settleAllowingReconciles is like settle, but allows a number of reconciles that run. A reconcile that probes a
+// cluster without answers runs until its timeout, and uses no processor time meanwhile.
+func (r *rig) settleAllowingReconciles(ctx context.Context, s *Scenario, allowed int) error {
 	begin := time.Now()
 	r.stage.setText(func() string { return "waiting until the manager is quiet" })
 	calm, last, lastAt := time.Now(), time.Duration(-1), time.Now()
@@ -132,7 +134,7 @@ func (r *rig) settleWithProbes(ctx context.Context, s *Scenario, probes int) err
 			if err != nil {
 				return err
 			}
-			if in.Depth == 0 && in.Working <= float64(probes) {
+			if in.Depth == 0 && in.Working <= float64(allowed) {
 				break
 			}
 			calm = time.Now()
@@ -142,7 +144,7 @@ func (r *rig) settleWithProbes(ctx context.Context, s *Scenario, probes int) err
 		case <-ctx.Done():
 			return fmt.Errorf("waiting until the manager is quiet: %w", context.Cause(ctx))
 		}
-		u, err := r.crew.usage()
+		u, err := r.crew.cpuAndMemory()
 		if err != nil {
 			return err
 		}

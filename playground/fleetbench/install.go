@@ -15,13 +15,13 @@ import (
 func measureInstallation(ctx context.Context, r *rig, s *Scenario) error {
 	appliedAt, readyAt := newRace(r.clusters), newRace(r.clusters)
 	stop := r.changes.onDeploymentChange(func(i int) {
-		if appliedAt.isRunning(i) && r.appliedAll(i) {
+		if appliedAt.isRunning(i) && r.allAppliedInAnyVersion(i) {
 			appliedAt.markFinished(i)
 		}
 	})
 	defer stop()
 	stop = r.kymas.onKymaChange(func(i int, k shown) {
-		if r.allReady(&k) {
+		if r.allReadyInChannelVersions(&k) {
 			readyAt.markFinished(i)
 		}
 	})
@@ -54,8 +54,8 @@ func measureInstallation(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// allReady reports whether a Kyma and all its modules are Ready, in the versions of their channels.
-func (r *rig) allReady(k *shown) bool {
+// allReadyInChannelVersions reports whether a Kyma and all its modules are Ready, in the versions of their channels.
+func (r *rig) allReadyInChannelVersions(k *shown) bool {
 	if k.state != v1beta2.StateReady {
 		return false
 	}

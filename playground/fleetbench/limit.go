@@ -10,7 +10,7 @@ func (o *options) raiseOpenFileLimit(clusters int) {
 	need := uint64(clusters + 2000) //nolint:gosec // positive
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		o.printf("the limit of open files is not to be known: %v", err)
+		o.logf("the limit of open files is not to be known: %v", err)
 		return
 	}
 	wanted := syscall.Rlimit{Cur: max(limit.Max, need), Max: max(limit.Max, need)}
@@ -22,7 +22,7 @@ func (o *options) raiseOpenFileLimit(clusters int) {
 		wanted.Cur = limit.Cur
 	}
 	if wanted.Cur < need {
-		o.printf("ONLY %d FILES MAY BE OPEN, which is too few for %d clusters: %d are needed. Raise it (ulimit -Hn %d, "+
+		o.logf("ONLY %d FILES MAY BE OPEN, which is too few for %d clusters: %d are needed. Raise it (ulimit -Hn %d, "+
 			"as root) or measure fewer clusters.", wanted.Cur, clusters, need, need)
 	}
 }

@@ -87,7 +87,7 @@ func main() {
 	together := &cobra.Command{
 		Use: "report FILE…", Short: "Put results of several runs together", Args: cobra.MinimumNArgs(1),
 		SilenceUsage: true, SilenceErrors: true,
-		RunE: func(_ *cobra.Command, args []string) error { return report(args, page, os.Stdout) },
+		RunE: func(_ *cobra.Command, args []string) error { return reportAndUpdatePage(args, page, os.Stdout) },
 	}
 	together.Flags().StringVar(&page, "page", "",
 		"page in Markdown whose tables are written, with the chart as .svg beside it; none if empty")
@@ -122,22 +122,22 @@ func (o *options) completeAndValidate() ([]scenario, error) {
 	}
 	o.remember, o.watched, o.calm, o.soak = time.Minute, time.Minute, 3*time.Second, 5*time.Second
 	if o.Brief {
-		o.shorten()
+		o.applyBrief()
 	}
 	return parseScenarioNames(o.Scenario)
 }
 
-// shorten sets the options of --brief. Counted figures hardly change. The leader election gets longer timeouts, because
-// a small run must succeed on a machine that also does other work.
-func (o *options) shorten() {
+// applyBrief sets the options of --brief. Counted figures hardly change. The leader election gets longer timeouts,
+// because a small run must succeed on a machine that also does other work.
+func (o *options) applyBrief() {
 	o.ManagerArgs = append([]string{"--max-new-runtimes=16", "--leader-election-lease-duration=20s",
 		"--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"}, o.ManagerArgs...)
 	o.Idle, o.Edits, o.remember, o.watched = 5*time.Second, min(o.Edits, 10), 3*time.Second, 5*time.Second
 	o.calm, o.soak = 1500*time.Millisecond, time.Second
 }
 
-// printf prints the name of the next stage to standard error.
-func (o *options) printf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+// logf prints the name of the next stage to standard error.
+func (o *options) logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 func run(ctx context.Context, o *options) error {
 	list, err := o.completeAndValidate()

@@ -19,10 +19,10 @@ const (
 	pageEnd   = "<!-- to here -->"
 )
 
-// report merges the results of several runs and prints them. If page is not empty, report writes the results into that
-// page, and the chart into the same folder.
-func report(files []string, page string, out io.Writer) error {
-	r, err := readResults(files)
+// reportAndUpdatePage merges the results of several runs and prints them. If page is not empty, reportAndUpdatePage
+// writes the results into that page, and the chart into the same folder.
+func reportAndUpdatePage(files []string, page string, out io.Writer) error {
+	r, err := readAndMergeResults(files)
 	if err != nil {
 		return err
 	}
@@ -52,9 +52,9 @@ func report(files []string, page string, out io.Writer) error {
 	return nil
 }
 
-// readResults reads results and merges runs of the same fleet. If two files have the same scenario, the later file
-// wins. All results must come from the same machine.
-func readResults(files []string) (*Result, error) {
+// readAndMergeResults reads results and merges runs of the same fleet. If two files have the same scenario, the later
+// file wins. All results must come from the same machine.
+func readAndMergeResults(files []string) (*Result, error) {
 	if len(files) == 0 {
 		return nil, errors.New("no results to report: name files that --out has written")
 	}
@@ -132,8 +132,8 @@ func (m Machine) String() string {
 	return fmt.Sprintf("%s, %d CPUs, %d GiB, %s, %s", m.Processor, m.CPUs, m.Memory>>30, m.System, m.Go)
 }
 
-// writeTable writes a table in Markdown. The first column is left-aligned, and the others are right-aligned.
-func writeTable(w io.Writer, head []string, rows [][]string) {
+// writeMarkdownTable writes a table in Markdown. The first column is left-aligned, and the others are right-aligned.
+func writeMarkdownTable(w io.Writer, head []string, rows [][]string) {
 	fmt.Fprintf(w, "| %s |\n|---|%s\n", strings.Join(head, " | "), strings.Repeat("---:|", len(head)-1))
 	for _, row := range rows {
 		fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | "))
@@ -153,7 +153,7 @@ func (r *Result) markdown(w io.Writer, picture string) {
 		rows = append(rows, []string{a.What, strings.TrimSpace(formatNumber(a.Limit) + " " + a.Unit), is,
 			string(a.Verdict), a.Note})
 	}
-	writeTable(w, []string{"aim", "at most", "is", "verdict", "measured with"}, rows)
+	writeMarkdownTable(w, []string{"aim", "at most", "is", "verdict", "measured with"}, rows)
 	if one := withOneReplica(r.Runs); len(one) > 1 {
 		fmt.Fprintf(w, "### Growth\n\n")
 		growthTable(w, one)
@@ -183,7 +183,7 @@ func growthTable(w io.Writer, runs []Run) {
 		}
 		rows = append(rows, row)
 	}
-	writeTable(w, head, rows)
+	writeMarkdownTable(w, head, rows)
 }
 
 // replicaTable writes a table that compares runs that differ only in the number of replicas.
@@ -216,7 +216,7 @@ func (r *Result) replicaTable(w io.Writer) {
 		for _, f := range replicaFigures {
 			head = append(head, titleOf(f))
 		}
-		writeTable(w, head, rows)
+		writeMarkdownTable(w, head, rows)
 	}
 }
 
@@ -271,12 +271,12 @@ func (r *Run) markdown(w io.Writer) {
 				formatNumber(roundToInteger(l.Most))})
 		}
 	}
-	writeTable(w, []string{"scenario", "s", "modules/s", "manager's ms per module", "requests to runtimes",
+	writeMarkdownTable(w, []string{"scenario", "s", "modules/s", "manager's ms per module", "requests to runtimes",
 		"writes to runtimes", "requests to the control plane", "writes to it", "passes with errors"}, work)
-	writeTable(w, []string{"scenario", "manager CPU s", "cores", "API server and etcd CPU s", "cores",
+	writeMarkdownTable(w, []string{"scenario", "manager CPU s", "cores", "API server and etcd CPU s", "cores",
 		"simulator and agents CPU s", "cores", "manager peak MiB", "API server peak MiB", "simulator peak MiB",
 		"goroutines", "connections"}, cost)
-	writeTable(w, []string{"ms until", "n", "p50", "p90", "p99", "max"}, wait)
+	writeMarkdownTable(w, []string{"ms until", "n", "p50", "p90", "p99", "max"}, wait)
 }
 
 func roundToInteger(v float64) float64 { return float64(int64(v + 0.5)) }

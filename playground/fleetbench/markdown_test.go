@@ -57,7 +57,7 @@ func TestGather(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			r, err := readResults(written(t, c.files...))
+			r, err := readAndMergeResults(written(t, c.files...))
 			if (err != nil) != c.fails {
 				t.Fatalf("%s: %v", c.reason, err)
 			}
@@ -89,7 +89,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := report(written(t, one), page, &b); err != nil {
+	if err := reportAndUpdatePage(written(t, one), page, &b); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(page)
@@ -113,7 +113,7 @@ func TestPage(t *testing.T) {
 	if err := os.WriteFile(page, []byte("no place"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := report(written(t, one), page, &b); err == nil {
+	if err := reportAndUpdatePage(written(t, one), page, &b); err == nil {
 		t.Error("a page without place for tables is written to")
 	}
 }

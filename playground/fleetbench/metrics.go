@@ -40,7 +40,7 @@ func parseMetrics(text []byte, name string) []series {
 }
 
 // parseLabels parses name="value",… up to the closing brace. parseLabels returns the rest of the text.
-func parseLabels(text string, into map[string]string) string {
+func parseLabels(text string, into map[string]string) (remaining string) {
 	for text != "" && text[0] != '}' {
 		name, rest, found := strings.Cut(text, "=")
 		quoted, err := strconv.QuotedPrefix(rest)

@@ -217,8 +217,8 @@ func (m *module) publish(ctx context.Context, r *registry.Registry, c client.Cli
 	return nil
 }
 
-// moveChannel makes the channel point to a version.
-func (m *module) moveChannel(ctx context.Context, c client.Client, version string) error {
+// setChannel makes the channel point to a version.
+func (m *module) setChannel(ctx context.Context, c client.Client, version string) error {
 	r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: m.name,
 		Namespace: v1beta2.ControlPlaneNamespace}}
 	_, err := controllerutil.CreateOrUpdate(ctx, c, r, func() error {

@@ -57,7 +57,7 @@ const (
 
 // servePlane runs the process of the control plane until its input ends. A line of the standard input that contains a
 // path starts a processor profile, which is written to the file with this path. An empty line ends the profile.
-func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (err error) {
+func servePlane(ctx context.Context, dir string, profilePaths io.Reader, out io.Writer) (err error) {
 	debug.SetGCPercent(collectAt)
 	debug.SetMemoryLimit(max(collectFrom, thisMachine(time.Now()).Memory/100*planeShare))
 	consistency.CheckPeriod = checkEvery
@@ -73,7 +73,7 @@ func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (e
 	if err := json.NewEncoder(out).Encode(planeReady{c.Kubeconfig(), c.Version()}); err != nil {
 		return fmt.Errorf("saying that the control plane is ready: %w", err)
 	}
-	for lines := bufio.NewScanner(in); lines.Scan(); { // until the input is closed
+	for lines := bufio.NewScanner(profilePaths); lines.Scan(); { // until the input is closed
 		pprof.StopCPUProfile()
 		if lines.Text() != "" {
 			if err := startCPUProfile(lines.Text()); err != nil {
@@ -147,7 +147,7 @@ func startPlane(ctx context.Context, dir string) (_ *plane, err error) {
 	if err := p.connect(ready.Kubeconfig); err != nil {
 		return p, err
 	}
-	return p, p.installManagerObjects(ctx)
+	return p, p.installCRDsAndRoles(ctx)
 }
 
 // stopProcessAndCloseLog ends the process.
@@ -183,8 +183,8 @@ func (p *plane) connect(kubeconfig []byte) (err error) {
 	return nil
 }
 
-// installManagerObjects installs our CRDs and the manager's namespace, service account and roles.
-func (p *plane) installManagerObjects(ctx context.Context) error {
+// installCRDsAndRoles installs our CRDs and the manager's namespace, service account and roles.
+func (p *plane) installCRDsAndRoles(ctx context.Context) error {
 	var objects []*unstructured.Unstructured
 	for _, crd := range crds.All() {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)

@@ -51,7 +51,7 @@ func (r *rig) showProgress(ctx context.Context, name string) *progress {
 		defer tick.Stop()
 		begin, last, lastCPU := time.Now(), time.Now(), [3]time.Duration{}
 		for first := true; ; first = false {
-			m, _ := r.crew.usage() // an error is expected: some scenarios kill the manager
+			m, _ := r.crew.cpuAndMemory() // an error is expected: some scenarios kill the manager
 			c, _ := cpuAndMemoryOf(r.plane.pid())
 			now, cpu := time.Now(), [3]time.Duration{m.cpu, c.cpu, processCPUTime()}
 			cores := func(i int) float64 { return max(0, (cpu[i]-lastCPU[i]).Seconds()/now.Sub(last).Seconds()) }

@@ -33,11 +33,11 @@ func measureRestart(ctx context.Context, r *rig, s *Scenario) error {
 	}
 	begin := time.Now()
 	r.crew = nil
-	if err := r.startReplicas(ctx, r.replicaNames()...); err != nil {
+	if err := r.startReplicasAndWait(ctx, r.replicaNames()...); err != nil {
 		return err
 	}
 	s.Values["leads after, s"] = time.Since(begin).Seconds()
-	return r.recordRecovery(ctx, s, begin, before.Requests)
+	return r.settleAndRecordRecovery(ctx, s, begin, before.Requests)
 }
 
 // waitUntilNoRecentDelivery waits until the agents have delivered no event for a while. Agents repeat their recent
@@ -51,8 +51,8 @@ func (r *rig) waitUntilNoRecentDelivery(ctx context.Context) error {
 		func() (bool, error) { return r.agents.hasNoRecentDelivery(), nil })
 }
 
-// recordRecovery waits until the manager and all agents are quiet again, and records the cost of that.
-func (r *rig) recordRecovery(ctx context.Context, s *Scenario, begin time.Time, before map[string]int) error {
+// settleAndRecordRecovery waits until the manager and all agents are quiet again, and records the cost of that.
+func (r *rig) settleAndRecordRecovery(ctx context.Context, s *Scenario, begin time.Time, before map[string]int) error {
 	took := time.Since(begin)
 	if err := r.settle(ctx, s); err != nil {
 		return err
@@ -119,7 +119,7 @@ func measureFailover(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	s.Values[deadTime] = time.Since(begin).Seconds()
-	return r.recordRecovery(ctx, s, begin, before.Requests)
+	return r.settleAndRecordRecovery(ctx, s, begin, before.Requests)
 }
 
 // isOwnKind reports whether a key of fleet.Counts is for an object that every runtime gets regardless of its modules:

@@ -37,8 +37,9 @@ type Run struct {
 	Scenarios  []Scenario `json:"scenarios"`
 }
 
-// scenario returns the results of a scenario. scenario returns nil if the scenario did not run or failed.
-func (r *Run) scenario(name string) *Scenario {
+// succeededScenario returns the results of a scenario. succeededScenario returns nil if the scenario did not run or
+// failed.
+func (r *Run) succeededScenario(name string) *Scenario {
 	for i := range r.Scenarios {
 		if s := &r.Scenarios[i]; s.Name == name && s.Failed == "" {
 			return s

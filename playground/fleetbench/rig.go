@@ -92,7 +92,7 @@ func openRig(ctx context.Context, o *options, clusters int, fail context.CancelC
 		if err := m.publish(ctx, r.artefacts, r.plane.client, first); err != nil {
 			return r, err
 		}
-		if err := m.moveChannel(ctx, r.plane.client, first); err != nil {
+		if err := m.setChannel(ctx, r.plane.client, first); err != nil {
 			return r, err
 		}
 	}
@@ -193,8 +193,8 @@ func (r *rig) isApplied(i int, m *module, version string) bool {
 	return err == nil && d != nil && d.GetLabels()[versionLabel] == version
 }
 
-// appliedAll reports whether all modules are applied to a cluster, in any version.
-func (r *rig) appliedAll(i int) bool {
+// allAppliedInAnyVersion reports whether all modules are applied to a cluster, in any version.
+func (r *rig) allAppliedInAnyVersion(i int) bool {
 	there := map[string]bool{}
 	for _, name := range r.fleet.Cluster(i).Names(deployments.GroupResource()) {
 		there[name] = true

@@ -39,7 +39,7 @@ func (r *rig) publishAndMoveChannel(ctx context.Context, m *module, version stri
 			o.readyAt.markStarted(i)
 		}
 	}
-	if err := m.moveChannel(ctx, r.plane.client, version); err != nil {
+	if err := m.setChannel(ctx, r.plane.client, version); err != nil {
 		o.stop()
 		return nil, err
 	}

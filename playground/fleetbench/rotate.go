@@ -12,9 +12,9 @@ const memoryGrowth = "live heap afterwards, % of before"
 // closed earlier, its idle timer keeps the connection and its buffers in memory until this time has passed.
 const idleTimeout = 10 * time.Second
 
-// metricsAfterDisconnect waits until no connection uses memory any more, and returns the manager's metrics.
-func (r *rig) metricsAfterDisconnect(ctx context.Context) (inside, error) {
-	if err := r.waitUntilDisconnected(ctx); err != nil {
+// metricsOnceDisconnected waits until no connection uses memory any more, and returns the manager's metrics.
+func (r *rig) metricsOnceDisconnected(ctx context.Context) (inside, error) {
+	if err := r.waitUntilManagerDisconnected(ctx); err != nil {
 		return inside{}, err
 	}
 	r.stage.setText(func() string { return "waiting until connections that were closed are forgotten" })
@@ -30,7 +30,7 @@ func measureRotation(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	before, err := r.metricsAfterDisconnect(ctx)
+	before, err := r.metricsOnceDisconnected(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func measureRotation(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	s.Seconds = time.Since(begin).Seconds()
-	after, err := r.metricsAfterDisconnect(ctx)
+	after, err := r.metricsOnceDisconnected(ctx)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func parseScenarioNames(names string) ([]scenario, error) {
 func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run Run, err error) {
 	run = Run{Clusters: clusters, Modules: o.Modules, Objects: o.Objects, WatchMode: o.WatchMode, Replicas: o.Replicas,
 		Began: time.Now().UTC().Format(time.RFC3339)}
-	o.printf("%d clusters × %d modules × %d objects, --watch-mode=%s: setting up", clusters,
+	o.logf("%d clusters × %d modules × %d objects, --watch-mode=%s: setting up", clusters,
 		o.Modules, o.Objects, o.WatchMode)
 	o.raiseOpenFileLimit(clusters)
 	ctx, fail := context.WithCancelCause(ctx)
@@ -70,7 +70,7 @@ func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
 	run.Kubernetes = r.plane.version
-	if err := r.startReplicas(ctx, r.replicaNames()...); err != nil {
+	if err := r.startReplicasAndWait(ctx, r.replicaNames()...); err != nil {
 		return run, err
 	}
 	if err := r.settle(ctx, &Scenario{Values: map[string]float64{}}); err != nil {
@@ -81,7 +81,7 @@ func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run
 	}
 	run.Empty = r.empty
 	for _, s := range list {
-		result, err := r.measure(ctx, s)
+		result, err := r.measureAndPrint(ctx, s)
 		run.Scenarios = append(run.Scenarios, result)
 		if err != nil {
 			return run, err
@@ -90,8 +90,8 @@ func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run
 	return run, nil
 }
 
-// measure runs a scenario and records the differences of all counters.
-func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
+// measureAndPrint runs a scenario and records the differences of all counters.
+func (r *rig) measureAndPrint(ctx context.Context, what scenario) (Scenario, error) {
 	s := Scenario{Name: what.name, Values: map[string]float64{}, Latencies: map[string]Latency{}}
 	before, err := r.readCounters(ctx)
 	if err != nil {
@@ -175,7 +175,7 @@ type reading struct {
 
 // readCounters reads all counters.
 func (r *rig) readCounters(ctx context.Context) (c reading, err error) {
-	if c.manager, err = r.crew.usage(); err != nil {
+	if c.manager, err = r.crew.cpuAndMemory(); err != nil {
 		return c, err
 	}
 	c.manager.cpu += r.retired.cpu
@@ -204,7 +204,7 @@ func (r *rig) readCounters(ctx context.Context) (c reading, err error) {
 
 // recordUsageAndKillReplicas adds the usage of processes of the manager to r.retired, and kills the processes.
 func (r *rig) recordUsageAndKillReplicas(c crew) error {
-	u, err := c.usage()
+	u, err := c.cpuAndMemory()
 	if err != nil {
 		return err
 	}

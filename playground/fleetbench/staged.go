@@ -59,7 +59,7 @@ func measureStagedRollout(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	bad, err := r.badRollout(ctx, s, touched)
+	bad, err := r.measureBadRollout(ctx, s, touched)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (r *rig) measureGoodRollout(ctx context.Context, s *Scenario) (disturbed ma
 		return nil, err
 	}
 	defer o.stop()
-	stop := r.failTemporarily(ctx, m, unlucky)
+	stop := r.startBriefFailures(ctx, m, unlucky)
 	defer stop()
 	name, err := r.waitForRolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.Target == goodVersion })
 	if err != nil {
@@ -148,7 +148,7 @@ func (r *rig) measureGoodRollout(ctx context.Context, s *Scenario) (disturbed ma
 		all, done := o.readyAt.startedAndFinished()
 		return done == all || seen.stateOf(name).phase == v1beta2.RolloutHalted
 	}
-	edits, err := r.enableExtraModulesAndAwait(ctx, "during "+name, through)
+	edits, err := r.enableExtraModuleOneByOne(ctx, "during "+name, through)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (r *rig) injectFaultsAndWaitUntilNoticed(ctx context.Context, m *module, de
 		r.fleet.Cluster(i).Fault(fleet.Fault{Dead: fleet.Refused})
 	}
 	for _, i := range broken {
-		r.fleet.Cluster(i).SetOperatorState(m.simulatedOperator().Kind, string(v1beta2.StateError))
+		r.fleet.Cluster(i).OverrideOperatorState(m.simulatedOperator().Kind, string(v1beta2.StateError))
 	}
 	for i := range dead { // a change of the Kyma makes the manager try at once
 		if err := r.label(ctx, i, "bench", "dead"); err != nil {
@@ -215,16 +215,16 @@ func (r *rig) injectFaultsAndWaitUntilNoticed(ctx context.Context, m *module, de
 	})
 }
 
-// failTemporarily makes the module of some clusters fail for a while during a rollout, each at another time.
-func (r *rig) failTemporarily(ctx context.Context, m *module, clusters []int) (stop func()) {
+// startBriefFailures makes the module of some clusters fail for a while during a rollout, each at another time.
+func (r *rig) startBriefFailures(ctx context.Context, m *module, clusters []int) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	for n, i := range clusters {
 		go func() {
 			if pause(ctx, time.Duration(n+1)*time.Minute/time.Duration(len(clusters))) == nil {
-				r.fleet.Cluster(i).SetOperatorState(m.simulatedOperator().Kind, string(v1beta2.StateError))
+				r.fleet.Cluster(i).OverrideOperatorState(m.simulatedOperator().Kind, string(v1beta2.StateError))
 				_ = pause(ctx, failingTime) // canceled: it ends now
 			}
-			r.fleet.Cluster(i).SetOperatorState(m.simulatedOperator().Kind, "")
+			r.fleet.Cluster(i).OverrideOperatorState(m.simulatedOperator().Kind, "")
 		}()
 	}
 	return stop
@@ -235,7 +235,7 @@ func (r *rig) failTemporarily(ctx context.Context, m *module, clusters []int) (s
 func (r *rig) healAndDisableExtraModule(ctx context.Context, m *module, dead map[int]bool, broken []int, edits,
 	o *rollout) error {
 	for _, i := range broken {
-		r.fleet.Cluster(i).SetOperatorState(m.simulatedOperator().Kind, "")
+		r.fleet.Cluster(i).OverrideOperatorState(m.simulatedOperator().Kind, "")
 		o.readyAt.markStarted(i)
 	}
 	for i := range dead {
@@ -259,9 +259,9 @@ type badVersion struct {
 	failing map[int]bool // the holders in which it fails
 }
 
-// badRollout is the rollout of a version that fails in some clusters, until it has halted. Requests to clusters with
-// earlier faults are not counted, because the faults may be their cause.
-func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool) (_ badVersion, err error) {
+// measureBadRollout is the rollout of a version that fails in some clusters, until it has halted. Requests to clusters
+// with earlier faults are not counted, because the faults may be their cause.
+func (r *rig) measureBadRollout(ctx context.Context, s *Scenario, uncounted map[int]bool) (_ badVersion, err error) {
 	const version = "1.4.0"
 	m := r.modules[0]
 	m.back = goodVersion
@@ -296,7 +296,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 		}
 		for k := range works {
 			failures = append(failures, time.Now())
-			r.fleet.Cluster(k).SetOperatorState(m.simulatedOperator().Kind, string(v1beta2.StateError))
+			r.fleet.Cluster(k).OverrideOperatorState(m.simulatedOperator().Kind, string(v1beta2.StateError))
 		}
 		clear(works)
 	})
@@ -304,7 +304,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 	holders := func() int { mu.Lock(); defer mu.Unlock(); return len(has) }
 	seen := r.followRollouts(ctx)
 	defer seen.stop()
-	if err := m.moveChannel(ctx, r.plane.client, version); err != nil {
+	if err := m.setChannel(ctx, r.plane.client, version); err != nil {
 		return badVersion{}, err
 	}
 	name, err := r.waitForRolloutOf(ctx, m, func(c *v1beta2.ChannelStatus) bool { return c.Target == version })
@@ -342,7 +342,7 @@ func (r *rig) badRollout(ctx context.Context, s *Scenario, touched map[int]bool)
 		mu.Lock()
 		began := has[i]
 		mu.Unlock()
-		if !began && !touched[i] {
+		if !began && !uncounted[i] {
 			for what, n := range r.fleet.Cluster(i).Since().Requests {
 				waiting[what] += n
 			}

@@ -56,7 +56,7 @@ func (a *agent) useWatchlist(list protocol.Watchlist) {
 		}
 		a.recordExisting(resource, now)
 		about := subject{resource: resource}
-		a.enqueueEvent(about, true, false)
+		a.enqueueOrMergeEvent(about, true, false)
 		a.pending[about].first = true
 	}
 }
@@ -68,7 +68,7 @@ func (a *agent) recordExisting(resource schema.GroupResource, watches []watchFor
 		if !namespaced {
 			namespace, name = "", key
 		}
-		m, err := a.cluster.Metadata(resource, namespace, name)
+		m, err := a.cluster.FindMetadata(resource, namespace, name)
 		if err != nil || m == nil {
 			continue
 		}
@@ -101,12 +101,12 @@ func (a *agent) enqueueEventFor(c fleet.Change, watches []watchFor) {
 	if c.Deleted {
 		delete(a.known, about)
 		if known {
-			a.enqueueEvent(about, false, true)
+			a.enqueueOrMergeEvent(about, false, true)
 			a.pending[about].last = c.Last
 		}
 		return
 	}
-	m, err := a.cluster.Metadata(c.Resource, c.Namespace, c.Name)
+	m, err := a.cluster.FindMetadata(c.Resource, c.Namespace, c.Name)
 	if err != nil || m == nil {
 		return // the object was deleted meanwhile: that is another change
 	}
@@ -126,12 +126,13 @@ func (a *agent) enqueueEventFor(c fleet.Change, watches []watchFor) {
 		delete(a.known, about)
 	}
 	if all || !matched || !known || now != before || m.Generation == 0 {
-		a.enqueueEvent(about, false, !matched)
+		a.enqueueOrMergeEvent(about, false, !matched)
 	}
 }
 
-// enqueueEvent queues an event. The event is due now, or later if an event for the same object was sent recently.
-func (a *agent) enqueueEvent(about subject, watchStarted, deleted bool) {
+// enqueueOrMergeEvent queues an event. The event is due now, or later if an event for the same object was sent
+// recently.
+func (a *agent) enqueueOrMergeEvent(about subject, watchStarted, deleted bool) {
 	if e := a.pending[about]; e != nil {
 		e.deleted = deleted
 		return
@@ -155,20 +156,21 @@ func (a *agent) watchedObjects(resource schema.GroupResource) (all []metav1.Obje
 		if about.resource != resource {
 			continue
 		}
-		m, err := a.cluster.Metadata(resource, about.namespace, about.name)
+		m, err := a.cluster.FindMetadata(resource, about.namespace, about.name)
 		if err != nil || m == nil || len(all) == most {
 			return nil, false
 		}
-		o := protocol.TrimMetadata(&m.ObjectMeta)
+		o := protocol.EventMetadata(&m.ObjectMeta)
 		o.Namespace, o.Name = about.namespace, about.name
 		all = append(all, *o)
 	}
 	return all, true
 }
 
-// objectState returns the state of an object, such as its status, if a watch in the watch list requests the state of
-// such objects. The real agent reads the object from its API server.
-func (a *agent) objectState(resource schema.GroupResource, watches []watchFor, namespace, name string) json.RawMessage {
+// objectStateIfRequested returns the state of an object, such as its status, if a watch in the watch list requests the
+// state of such objects. The real agent reads the object from its API server.
+func (a *agent) objectStateIfRequested(resource schema.GroupResource, watches []watchFor, namespace,
+	name string) json.RawMessage {
 	at := slices.IndexFunc(watches, func(w watchFor) bool {
 		return w.State && (w.Namespace == "" || w.Namespace == namespace) && (w.Name == "" || w.Name == name)
 	})
@@ -182,8 +184,8 @@ func (a *agent) objectState(resource schema.GroupResource, watches []watchFor, n
 	return protocol.TrimAndEncodeState(u.Object)
 }
 
-// deliverEvent sends an event.
-func (a *agent) deliverEvent(ctx context.Context, about subject, e *pendingEvent) bool {
+// deliverOrDropEvent sends an event.
+func (a *agent) deliverOrDropEvent(ctx context.Context, about subject, e *pendingEvent) (done bool) {
 	watches := a.watches[about.resource]
 	if len(watches) == 0 { // the object is no longer watched
 		delete(a.pending, about)
@@ -199,20 +201,21 @@ func (a *agent) deliverEvent(ctx context.Context, about subject, e *pendingEvent
 	if e.first {
 		event.Objects, event.ObjectsComplete = a.watchedObjects(about.resource)
 		for i := range event.Objects {
-			event.States = append(event.States, a.objectState(about.resource, watches, event.Objects[i].Namespace,
+			event.States = append(event.States, a.objectStateIfRequested(about.resource, watches,
+				event.Objects[i].Namespace,
 				event.Objects[i].Name))
 		}
 	}
 	if !e.whole {
-		m, err := a.cluster.Metadata(about.resource, about.namespace, about.name)
+		m, err := a.cluster.FindMetadata(about.resource, about.namespace, about.name)
 		switch {
 		case err == nil && m != nil:
-			event.Object = protocol.TrimMetadata(&m.ObjectMeta)
-			event.State = a.objectState(about.resource, watches, about.namespace, about.name)
+			event.Object = protocol.EventMetadata(&m.ObjectMeta)
+			event.State = a.objectStateIfRequested(about.resource, watches, about.namespace, about.name)
 		case e.deleted:
 			var last metav1.PartialObjectMetadata
 			if json.Unmarshal(e.last, &last) == nil {
-				event.Object = protocol.TrimMetadata(&last.ObjectMeta)
+				event.Object = protocol.EventMetadata(&last.ObjectMeta)
 			}
 		}
 	}
@@ -225,7 +228,7 @@ func (a *agent) deliverEvent(ctx context.Context, about subject, e *pendingEvent
 		event.Object, event.Objects, event.ObjectsComplete = nil, nil, false
 		body, _ = json.Marshal(event) // names always encode
 	}
-	if !a.send(ctx, protocol.EventPath(protocol.ManagerName), body) {
+	if !a.sendOrScheduleRetry(ctx, protocol.EventPath(protocol.ManagerName), body) {
 		return false
 	}
 	a.lastDelivery.Store(time.Now().UnixNano())

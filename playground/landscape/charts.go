@@ -81,6 +81,6 @@ func (l *Landscape) ChartRequestsAfter(n int) []string { return l.chartsFront.re
 // ends this.
 func (l *Landscape) SetChartsDown(down bool) { l.chartsFront.setDown(down) }
 
-// SwapChart makes the chart repository serve other bytes for a file, such as index.yaml or shop-1.0.0.tgz. If data is
-// nil, SwapChart serves the original bytes again.
-func (l *Landscape) SwapChart(file string, data []byte) { l.chartsFront.swapFile(file, data) }
+// SwapChartFile makes the chart repository serve other bytes for a file, such as index.yaml or shop-1.0.0.tgz. If data
+// is nil, SwapChartFile serves the original bytes again.
+func (l *Landscape) SwapChartFile(file string, data []byte) { l.chartsFront.swapFile(file, data) }

@@ -16,16 +16,16 @@ type forgery struct {
 
 // ForgeResponses makes the gate change objects in the answers of the API server, until the gate is opened or
 // ForgeResponses is called again. A request is affected if its "METHOD PATH" matches the regular expression in the
-// parameter like. The objects in the API server do not change. Each call begins a new count of InjectedCount. Between
-// two calls, no request gets the true answer.
-func (g *Gate) ForgeResponses(like *regexp.Regexp, edit func(object map[string]any)) {
+// parameter methodAndPath. The objects in the API server do not change. Each call begins a new count of InjectedCount.
+// Between two calls, no request gets the true answer.
+func (g *Gate) ForgeResponses(methodAndPath *regexp.Regexp, edit func(object map[string]any)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.forgeries, g.met = []forgery{{like, edit}}, 0
+	g.forgeries, g.met = []forgery{{methodAndPath, edit}}, 0
 }
 
-// takeForgeries returns the changes of the answer to a request.
-func (g *Gate) takeForgeries(r *http.Request) (edits []func(map[string]any)) {
+// matchForgeries returns the changes of the answer to a request.
+func (g *Gate) matchForgeries(r *http.Request) (edits []func(map[string]any)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, f := range g.forgeries {
@@ -39,7 +39,7 @@ func (g *Gate) takeForgeries(r *http.Request) (edits []func(map[string]any)) {
 
 // forwardForgingResponse forwards a request, and changes the object in its answer if that is to be forged.
 func (g *Gate) forwardForgingResponse(w http.ResponseWriter, r *http.Request) {
-	edits := g.takeForgeries(r)
+	edits := g.matchForgeries(r)
 	if len(edits) == 0 {
 		g.proxy.ServeHTTP(w, r)
 		return

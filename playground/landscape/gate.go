@@ -126,15 +126,15 @@ func (g *Gate) Kubeconfig() ([]byte, error) {
 	return data, nil
 }
 
-// Inject injects a fault into requests whose "METHOD PATH" matches the regular expression in the parameter like. The
-// parameter times is the number of requests that fail, and 0 means all requests.
-func (g *Gate) Inject(what Fault, like *regexp.Regexp, times int) {
+// Inject injects a fault into requests whose "METHOD PATH" matches the regular expression in the parameter
+// methodAndPath. The parameter times is the number of requests that fail, and 0 means all requests.
+func (g *Gate) Inject(what Fault, methodAndPath *regexp.Regexp, times int) {
 	if times == 0 {
 		times = -1
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.faults = append(g.faults, &fault{like: like, what: what, left: times})
+	g.faults = append(g.faults, &fault{like: methodAndPath, what: what, left: times})
 }
 
 // Intercept lets the function answer() respond to requests in place of the API server. If answer() returns false, it
@@ -174,7 +174,7 @@ func (g *Gate) Open(dropHeld bool) {
 }
 
 // takeFault returns the fault for a request and the current period. The fault is "" if no fault is injected.
-func (g *Gate) takeFault(r *http.Request) (Fault, *period) {
+func (g *Gate) takeFault(r *http.Request) (what Fault, now *period) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	line := r.Method + " " + r.URL.Path

@@ -108,7 +108,7 @@ func (g *ingress) configure(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 
 // ServeHTTP forwards a request.
 func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	service, err := g.route(r.Context(), r.Host, r.URL.Path)
+	service, err := g.findDestination(r.Context(), r.Host, r.URL.Path)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
@@ -130,8 +130,9 @@ func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// route returns the destination of a path as host:port, or "" if there is none. route uses the current VirtualServices.
-func (g *ingress) route(ctx context.Context, host, path string) (string, error) {
+// findDestination returns the destination of a path as host:port, or "" if there is none. findDestination uses the
+// current VirtualServices.
+func (g *ingress) findDestination(ctx context.Context, host, path string) (string, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "networking.istio.io", Version: "v1",
 		Kind: "VirtualServiceList"})

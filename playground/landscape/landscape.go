@@ -163,7 +163,7 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	if o.Deployed {
 		return l, nil
 	}
-	if err := l.prepareControlPlane(ctx); err != nil {
+	if err := l.installCRDsAndPermissions(ctx); err != nil {
 		return l, err
 	}
 	return l, l.StartManagerWithoutWait(ctx)
@@ -295,7 +295,7 @@ func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process,
 		args = append(args, "--mode=in-cluster")
 	}
 	if slices.Contains(l.ManagerArgs, "--watch-mode=agent") {
-		more, err := l.prepareManagerListenerFlags()
+		more, err := l.redirectAgents()
 		if err != nil {
 			return nil, err
 		}
@@ -321,9 +321,8 @@ func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process,
 	return process, nil
 }
 
-// prepareManagerListenerFlags prepares an address for the listener of the next process of the manager, and returns the
-// flags for it.
-func (l *Landscape) prepareManagerListenerFlags() ([]string, error) {
+// redirectAgents prepares an address for the listener of the next process of the manager, and returns the flags for it.
+func (l *Landscape) redirectAgents() ([]string, error) {
 	if g := l.ingress; g != nil {
 		return []string{
 			"--listener-address=" + l.ListenerAddress, "--listener-bind-address=0",
@@ -334,7 +333,7 @@ func (l *Landscape) prepareManagerListenerFlags() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.startRelay(); err != nil {
+	if err := l.ensureAgentRelay(); err != nil {
 		return nil, err
 	}
 	l.relay.redirect(listener)

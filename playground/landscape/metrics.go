@@ -57,7 +57,7 @@ func (l *Landscape) Metric(ctx context.Context, name string, labels ...string) (
 
 // Metrics reads the metrics of the manager.
 func (l *Landscape) Metrics(ctx context.Context) (Metrics, error) {
-	if err := l.createMetricsClient(ctx); err != nil {
+	if err := l.ensureMetricsClient(ctx); err != nil {
 		return nil, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+l.MetricsAddress+"/metrics", http.NoBody)
@@ -104,8 +104,8 @@ func containsAll(series string, labels []string) bool {
 	return true
 }
 
-// createMetricsClient creates a service account that can read metrics, and a client with its token.
-func (l *Landscape) createMetricsClient(ctx context.Context) error {
+// ensureMetricsClient creates a service account that can read metrics, and a client with its token.
+func (l *Landscape) ensureMetricsClient(ctx context.Context) error {
 	if l.metrics != nil {
 		return nil
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/deploy"
 )
 
-// prepareControlPlane installs the CRDs and all other objects of a deployment of the manager, except the manager
+// installCRDsAndPermissions installs the CRDs and all other objects of a deployment of the manager, except the manager
 // itself.
-func (l *Landscape) prepareControlPlane(ctx context.Context) error {
+func (l *Landscape) installCRDsAndPermissions(ctx context.Context) error {
 	kcp := l.Clients[ControlPlane]
 	all := crds.All()
 	for _, crd := range all {

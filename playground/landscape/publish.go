@@ -52,7 +52,7 @@ func (l *Landscape) Push(ctx context.Context, m Module) error {
 		return err
 	}
 	if len(m.Resources) > 0 {
-		push = func() error { return l.pushWith(ctx, archive, m.Resources) }
+		push = func() error { return l.pushWithResources(ctx, archive, m.Resources) }
 	}
 	if err := push(); err != nil {
 		return fmt.Errorf("publishing %s %s: %w", m.Name, m.Version, err)
@@ -60,15 +60,15 @@ func (l *Landscape) Push(ctx context.Context, m Module) error {
 	return nil
 }
 
-// pushWith pushes a component version with further resources in its descriptor.
-func (l *Landscape) pushWith(ctx context.Context, archive ocm.Archive, resources []any) error {
+// pushWithResources pushes a component version with further resources in its descriptor.
+func (l *Landscape) pushWithResources(ctx context.Context, archive ocm.Archive, entries []any) error {
 	a, err := ocm.Pack(archive)
 	if err != nil {
 		return err
 	}
 	a, err = a.WithEditedDescriptor(func(d map[string]any) error {
 		c := d["component"].(map[string]any)
-		c["resources"] = append(c["resources"].([]any), resources...)
+		c["resources"] = append(c["resources"].([]any), entries...)
 		return nil
 	})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // there is no access Secret, and the Kyma is the one of the control plane itself.
 func (l *Landscape) Register(ctx context.Context, name, channel string) error {
 	if !l.InCluster {
-		if err := l.SetAccess(ctx, name, l.Clusters[name].Kubeconfig()); err != nil {
+		if err := l.SetAccessSecret(ctx, name, l.Clusters[name].Kubeconfig()); err != nil {
 			return err
 		}
 	}
@@ -34,8 +34,8 @@ func (l *Landscape) CreateKyma(ctx context.Context, name, channel string) error 
 	return nil
 }
 
-// SetAccess creates or updates the access Secret of a runtime, <name>-access, with the given kubeconfig.
-func (l *Landscape) SetAccess(ctx context.Context, name string, kubeconfig []byte) error {
+// SetAccessSecret creates or updates the access Secret of a runtime, <name>-access, with the given kubeconfig.
+func (l *Landscape) SetAccessSecret(ctx context.Context, name string, kubeconfig []byte) error {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name + "-access", Namespace: l.Namespace()}}
 	_, err := controllerutil.CreateOrUpdate(ctx, l.Clients[ControlPlane], s, func() error {
 		s.Labels = map[string]string{v1beta2.LabelKymaName: name,

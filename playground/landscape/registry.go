@@ -68,17 +68,17 @@ func (d *front) setDown(down bool) {
 	d.down = down
 }
 
-func (d *front) swapFile(file string, data []byte) {
+func (d *front) swapFile(baseName string, data []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if data == nil {
-		delete(d.swapped, file)
+		delete(d.swapped, baseName)
 		return
 	}
 	if d.swapped == nil {
 		d.swapped = map[string][]byte{}
 	}
-	d.swapped[file] = data
+	d.swapped[baseName] = data
 }
 
 // requireLogin returns a handler that requires the login.
@@ -110,7 +110,8 @@ func (l *Landscape) startRegistry() error {
 
 // PushLayer pushes bytes as a layer of a repository and returns the digest of the layer. If tag is not "", PushLayer
 // also pushes an image with this one layer. If tag is "", the layer can be pulled only by its digest.
-func (l *Landscape) PushLayer(ctx context.Context, repository, tag string, data []byte) (string, error) {
+func (l *Landscape) PushLayer(ctx context.Context, repository, tag string, data []byte) (
+	layerDigest string, err error) {
 	return l.pushLayer(ctx, repository, tag, empty.Image, static.NewLayer(data, "application/octet-stream"))
 }
 

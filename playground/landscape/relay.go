@@ -20,10 +20,12 @@ type relay struct {
 	up, down atomic.Int64 // bytes to and from the listeners
 }
 
-// RelayedBytes returns the number of bytes that were sent so far from agents to the listener (up) and from the listener
-// to agents (down). The numbers include the overhead of TLS, but not the headers of TCP. The landscape needs agents and
-// must have no ingress gateway.
-func (l *Landscape) RelayedBytes() (up, down int64) { return l.relay.up.Load(), l.relay.down.Load() }
+// RelayedAgentBytes returns the number of bytes that were sent so far from agents to the listener (up) and from the
+// listener to agents (down). The numbers include the overhead of TLS, but not the headers of TCP. The landscape needs
+// agents and must have no ingress gateway.
+func (l *Landscape) RelayedAgentBytes() (toManager, toAgents int64) {
+	return l.relay.up.Load(), l.relay.down.Load()
+}
 
 // counter counts written bytes.
 type counter struct {
@@ -39,8 +41,8 @@ func (c counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// startRelay starts the relay unless it is running.
-func (l *Landscape) startRelay() error {
+// ensureAgentRelay starts the relay unless it is running.
+func (l *Landscape) ensureAgentRelay() error {
 	if l.relay != nil {
 		return nil
 	}

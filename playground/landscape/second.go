@@ -28,7 +28,7 @@ func (l *Landscape) StartExtraControlPlane(ctx context.Context, clusterName stri
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder of control plane %s: %w", clusterName, err)
 	}
-	if err := o.prepareControlPlane(ctx); err != nil {
+	if err := o.installCRDsAndPermissions(ctx); err != nil {
 		return nil, err
 	}
 	return o, o.StartManagerWithoutWait(ctx)

@@ -83,7 +83,8 @@ func Build(root, bin string, names ...string) error {
 		}
 	}
 	for _, name := range names {
-		if err := link(filepath.Join(store, path.Base(sources[name].main)), filepath.Join(bin, name)); err != nil {
+		if err := linkOrCopy(filepath.Join(store, path.Base(sources[name].main)), filepath.Join(bin,
+			name)); err != nil {
 			return fmt.Errorf("putting %s into %s: %w", name, bin, err)
 		}
 	}
@@ -109,8 +110,8 @@ func build(module, store string, mains []string) error {
 	return nil
 }
 
-// link makes a hard link, or a copy if the folders are on different file systems.
-func link(from, to string) (err error) {
+// linkOrCopy makes a hard link, or a copy if the folders are on different file systems.
+func linkOrCopy(from, to string) (err error) {
 	if os.Link(from, to) == nil {
 		return nil
 	}

@@ -170,6 +170,6 @@ func BenchmarkHeartbeat(b *testing.B) {
 // heard returns the number of heartbeats that the manager has received, and the bytes to and from its listener.
 func (s *scenario) heard() (heartbeats float64, up, down int64, err error) {
 	heartbeats, err = s.land.Metric(s.ctx, "lifecycle_mgr_watcher_heard_total", `what="heartbeat"`)
-	up, down = s.land.RelayedBytes()
+	up, down = s.land.RelayedAgentBytes()
 	return heartbeats, up, down, err
 }

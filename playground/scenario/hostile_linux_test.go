@@ -210,7 +210,7 @@ func (h *hostile) prepare(ctx context.Context) error {
 	if h.access, err = h.gate.Kubeconfig(); err != nil {
 		return err
 	}
-	if err := h.land.SetAccess(ctx, "runtime-b", h.access); err != nil {
+	if err := h.land.SetAccessSecret(ctx, "runtime-b", h.access); err != nil {
 		return err
 	}
 	if err := h.land.CreateKyma(ctx, "runtime-b", v1beta2.DefaultChannel); err != nil {
@@ -315,7 +315,8 @@ func (h *hostile) provoke(ctx context.Context, stop <-chan struct{}) error {
 	defer often.Stop()
 	for n := 0; ; n++ {
 		if n%4 == 0 {
-			if err := h.land.SetAccess(ctx, "runtime-b", fmt.Appendf(slices.Clip(h.access), "# %d\n", n)); err != nil {
+			if err := h.land.SetAccessSecret(ctx, "runtime-b", fmt.Appendf(slices.Clip(h.access), "# %d\n",
+				n)); err != nil {
 				return err
 			}
 		}

@@ -177,7 +177,7 @@ func (k *killing) prepare() error {
 		map[string]string{"regular": "1.0.0", "fast": "2.0.0"}); err != nil {
 		return err
 	}
-	return k.land.SetAccess(k.ctx, "runtime-a", k.land.Clusters["runtime-a"].Kubeconfig())
+	return k.land.SetAccessSecret(k.ctx, "runtime-a", k.land.Clusters["runtime-a"].Kubeconfig())
 }
 
 // chapters returns the parts of the life cycle that the test runs. In the chapters that upgrade or disable a module,

@@ -76,7 +76,7 @@ func (s *scenario) access(c *call) error {
 				Labels: map[string]string{v1beta2.LabelKymaName: c.args[0]}},
 			Data: map[string][]byte{"config": kubeconfig}})
 	}
-	return s.land.SetAccess(s.ctx, c.args[0], kubeconfig)
+	return s.land.SetAccessSecret(s.ctx, c.args[0], kubeconfig)
 }
 
 // kubeconfig returns a kubeconfig of the given sort for a runtime.
@@ -220,7 +220,7 @@ func (s *scenario) secondControlPlane(c *call) error {
 		if err != nil {
 			return err
 		}
-		if err := s.second.SetAccess(s.ctx, name, access); err != nil {
+		if err := s.second.SetAccessSecret(s.ctx, name, access); err != nil {
 			return err
 		}
 		return s.second.CreateKyma(s.ctx, name, args[1])

@@ -135,7 +135,7 @@ func (s *scenario) rotate(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	return s.land.SetAccess(ctx, "runtime-a", kubeconfig)
+	return s.land.SetAccessSecret(ctx, "runtime-a", kubeconfig)
 }
 
 // seeReady waits until the Kyma in the runtime is Ready and has this number of modules, as in 1/1.

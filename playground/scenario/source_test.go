@@ -136,9 +136,9 @@ func (s *scenario) playCharts(c *call) error {
 	case "down", "up":
 		s.land.SetChartsDown(what == "down")
 	case "swap":
-		s.land.SwapChart(file, []byte("not: [what it should be"))
+		s.land.SwapChartFile(file, []byte("not: [what it should be"))
 	case "restore":
-		s.land.SwapChart(file, nil)
+		s.land.SwapChartFile(file, nil)
 	default:
 		return fmt.Errorf("usage: %s", usage)
 	}

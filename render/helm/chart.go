@@ -125,8 +125,8 @@ func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 		case q == queryVersion:
 			version = c.version()
 		case q == queryAPIs:
-			apis = c.apis()
-		case ok && slices.Contains(c.apis(), api) && !slices.Contains(queries, queryAPIs):
+			apis = c.apisOrDefault()
+		case ok && slices.Contains(c.apisOrDefault(), api) && !slices.Contains(queries, queryAPIs):
 			apis = append(apis, api)
 		}
 	}
@@ -235,7 +235,7 @@ func runTemplates(ctx context.Context, files []input.File, settings Settings, d 
 					"version of the chart",
 				chart.Name(), chart.Metadata.Version, supported, settings.Capabilities.version())}
 	}
-	values, err := renderValues(files, chart, settings)
+	values, err := prepareTemplateData(files, chart, settings)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -308,8 +308,8 @@ func checkAndSortDependencies(chart *helmchart.Chart) error {
 	return nil
 }
 
-// renderValues returns the data that templates can read: values, release and capabilities.
-func renderValues(files []input.File, chart *helmchart.Chart, settings Settings) (common.Values, error) {
+// prepareTemplateData returns the data that templates can read: values, release and capabilities.
+func prepareTemplateData(files []input.File, chart *helmchart.Chart, settings Settings) (common.Values, error) {
 	release := common.ReleaseOptions{Name: settings.Release, Namespace: settings.Namespace,
 		Revision: 1, IsInstall: true}
 	if release.Name == "" {

@@ -22,7 +22,7 @@ type Config struct {
 	Values []byte
 	// Set contains overrides in the syntax of --set; "" means none.
 	Set string
-	// Client contains the options of Helm's install action from the key clientConfig of a config.
+	// Client contains the options of Helm's install action from the key decodeClientConfig of a config.
 	Client ClientConfig
 }
 
@@ -77,9 +77,9 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 //	configs:
 //	- name: redis                                       # name of the installation
 //	  overrides: replica.count=2,auth.enabled=false     # --set syntax, a map of values, or a text with a YAML document
-//	  clientConfig: CreateNamespace=true,Timeout=10s    # --set syntax or a map
+//	  decodeClientConfig: CreateNamespace=true,Timeout=10s    # --set syntax or a map
 //
-// In each element of the list "configs", the keys "overrides" and "clientConfig" are optional. A config layer may
+// In each element of the list "configs", the keys "overrides" and "decodeClientConfig" are optional. A config layer may
 // contain other keys, which are ignored. An empty layer contains no configs. The layer may be compressed. If several
 // configs have the same name, FindConfig returns the first one.
 //
@@ -120,7 +120,7 @@ func ParseInstallConfigs(layer []byte) ([]Config, error) {
 		}
 		config := Config{Name: name}
 		if config.Values, config.Set, err = overridesIn(element["overrides"]); err == nil {
-			config.Client, err = clientConfig(element["clientConfig"])
+			config.Client, err = decodeClientConfig(element["clientConfig"])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("configs[%d], of %q: %w", i, name, err)
@@ -188,8 +188,8 @@ func overridesIn(value any) (document []byte, set string, err error) {
 	return document, set, err
 }
 
-// clientConfig parses the value of the key clientConfig in one entry of a config layer.
-func clientConfig(value any) (ClientConfig, error) {
+// decodeClientConfig parses the value of the key decodeClientConfig in one entry of a config layer.
+func decodeClientConfig(value any) (ClientConfig, error) {
 	switch value := value.(type) {
 	case nil:
 		return ClientConfig{}, nil
@@ -238,7 +238,7 @@ func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 		case "Timeout":
 			c.Timeout, ok = duration(value)
 		case "Version":
-			c.Version, ok = textOf(value)
+			c.Version, ok = stringOrNumber(value)
 		case "Devel":
 			c.Devel, ok = value.(bool)
 		default:
@@ -252,9 +252,9 @@ func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 	return c, nil
 }
 
-// textOf returns the value of an option as a text. An option whose text looks like a number, for example the version
-// 1.2, was decoded as a number, and textOf converts the number back to text.
-func textOf(value any) (string, bool) {
+// stringOrNumber returns the value of an option as a text. An option whose text looks like a number, for example the
+// version 1.2, was decoded as a number, and stringOrNumber converts the number back to text.
+func stringOrNumber(value any) (text string, ok bool) {
 	switch value := value.(type) {
 	case string:
 		return value, true

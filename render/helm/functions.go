@@ -39,7 +39,7 @@ func (f *functions) templateFunctions() template.FuncMap {
 	original := sprig.TxtFuncMap()
 	table := template.FuncMap{
 		checkContextName: f.checkContext,
-		"lookup":         f.emptyLookup,
+		"lookup":         f.recordEmptyLookup,
 		"getHostByName": func(string) (string, error) {
 			return "", f.recordRefusal(
 				"getHostByName is refused, because rendering does not use the network: pass the address as a value")
@@ -113,9 +113,9 @@ func (f *functions) untilStep(start, stop, step int) ([]int, error) {
 	return out, nil
 }
 
-// emptyLookup implements the template function lookup: it returns an empty map, as "helm template" does, and records
-// the call.
-func (f *functions) emptyLookup(apiVersion, kind, namespace, name string) map[string]any {
+// recordEmptyLookup implements the template function lookup: it returns an empty map, as "helm template" does, and
+// records the call.
+func (f *functions) recordEmptyLookup(apiVersion, kind, namespace, name string) map[string]any {
 	call := fmt.Sprintf("lookup of %s %s %s/%s found nothing: one rendering is for all clusters",
 		apiVersion, kind, namespace, name)
 	if !slices.Contains(f.lookups, call) && len(f.lookups) < 100 {
@@ -156,7 +156,7 @@ func interruptible(text string) string {
 	var places []int
 	for _, t := range defined {
 		if t.Root != nil {
-			places = appendLoopPositions(t.Root, append(places, int(t.Root.Pos)))
+			places = appendRangeBodyPositions(t.Root, append(places, int(t.Root.Pos)))
 		}
 	}
 	slices.Sort(places)
@@ -170,9 +170,9 @@ func interruptible(text string) string {
 	return text
 }
 
-// appendLoopPositions appends the positions at which interruptible has to add calls to the loops of a template: the
-// first byte of the body of each range action.
-func appendLoopPositions(list *syntax.ListNode, places []int) []int {
+// appendRangeBodyPositions appends the positions at which interruptible has to add calls to the loops of a template:
+// the first byte of the body of each range action.
+func appendRangeBodyPositions(list *syntax.ListNode, places []int) []int {
 	if list == nil {
 		return places
 	}
@@ -180,11 +180,11 @@ func appendLoopPositions(list *syntax.ListNode, places []int) []int {
 		switch node := node.(type) {
 		case *syntax.RangeNode:
 			places = append(places, int(node.List.Pos))
-			places = appendLoopPositions(node.ElseList, appendLoopPositions(node.List, places))
+			places = appendRangeBodyPositions(node.ElseList, appendRangeBodyPositions(node.List, places))
 		case *syntax.IfNode:
-			places = appendLoopPositions(node.ElseList, appendLoopPositions(node.List, places))
+			places = appendRangeBodyPositions(node.ElseList, appendRangeBodyPositions(node.List, places))
 		case *syntax.WithNode:
-			places = appendLoopPositions(node.ElseList, appendLoopPositions(node.List, places))
+			places = appendRangeBodyPositions(node.ElseList, appendRangeBodyPositions(node.List, places))
 		}
 	}
 	return places

@@ -93,11 +93,11 @@ func (c Capabilities) answers(queries []string) []string {
 		case q == queryVersion:
 			out = append(out, c.version())
 		case q == queryAPIs:
-			out = append(out, strings.Join(slices.Sorted(slices.Values(c.apis())), " "))
+			out = append(out, strings.Join(slices.Sorted(slices.Values(c.apisOrDefault())), " "))
 		case strings.HasPrefix(q, queryRange):
 			out = append(out, strconv.FormatBool(c.inRange(strings.TrimPrefix(q, queryRange))))
 		default:
-			out = append(out, strconv.FormatBool(slices.Contains(c.apis(), strings.TrimPrefix(q, queryAPI))))
+			out = append(out, strconv.FormatBool(slices.Contains(c.apisOrDefault(), strings.TrimPrefix(q, queryAPI))))
 		}
 	}
 	return out
@@ -110,7 +110,7 @@ func (c Capabilities) version() string {
 	return c.KubeVersion
 }
 
-func (c Capabilities) apis() []string {
+func (c Capabilities) apisOrDefault() []string {
 	if c.APIVersions == nil {
 		return common.DefaultVersionSet
 	}

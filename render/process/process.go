@@ -182,16 +182,16 @@ func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 	case err == nil:
 		return out.stored.Bytes(), nil
 	}
-	return nil, classify(c.ProcessState, messages.stored.String(), memory)
+	return nil, exitError(c.ProcessState, messages.stored.String(), memory)
 }
 
-// classify returns an error that states why the process has ended without a response.
-func classify(state *os.ProcessState, messages string, memory int64) error {
-	if text, ok := strings.CutPrefix(messages, limitsFailed); ok {
+// exitError returns an error that states why the process has ended without a response.
+func exitError(state *os.ProcessState, stderr string, memoryLimit int64) error {
+	if text, ok := strings.CutPrefix(stderr, limitsFailed); ok {
 		return fmt.Errorf("rendering in a process of its own: %s", strings.TrimSpace(text))
 	}
 	reason := ""
-	for line := range strings.SplitSeq(messages, "\n") {
+	for line := range strings.SplitSeq(stderr, "\n") {
 		text, isFatal := strings.CutPrefix(line, "fatal error: ")
 		if !isFatal {
 			text, isFatal = strings.CutPrefix(line, "panic: ")
@@ -202,15 +202,15 @@ func classify(state *os.ProcessState, messages string, memory int64) error {
 		}
 	}
 	switch {
-	case strings.Contains(messages, "ThreadSanitizer"): // in a build with the race detector, it fails to allocate first
+	case strings.Contains(stderr, "ThreadSanitizer"): // in a build with the race detector, it fails to allocate first
 		fallthrough
-	case strings.Contains(messages, "pthread_create failed"): // there is no memory for the stack of a thread
+	case strings.Contains(stderr, "pthread_create failed"): // there is no memory for the stack of a thread
 		fallthrough
 	case strings.Contains(reason, "out of memory"), strings.Contains(reason, "cannot allocate memory"),
 		wasKilled(state):
 		return renderError(render.RenderMemory, fmt.Sprintf(
 			"it needs more than %d MiB of memory and was stopped: make the results of its templates smaller",
-			memory>>20))
+			memoryLimit>>20))
 	case reason == "stack overflow":
 		return renderError(render.RenderCrashed,
 			"its templates recurse without end, or a value contains itself: correct the templates")

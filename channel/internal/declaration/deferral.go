@@ -20,7 +20,7 @@ func DeferralAnnotations(annotations map[string]string) map[string]string {
 			if all == nil {
 				all = map[string]string{}
 			}
-			all[key] = clip(value)
+			all[key] = trimAndClip(value)
 		}
 	}
 	return all
@@ -29,13 +29,14 @@ func DeferralAnnotations(annotations map[string]string) map[string]string {
 // NotBefore returns the value of the annotation that defers updates of a module, or "" if there is none.
 func NotBefore(annotations map[string]string, module string) string {
 	if value, found := annotations[v1beta2.AnnotationNotBeforeModulePrefix+module]; found {
-		return clip(value)
+		return trimAndClip(value)
 	}
-	return clip(annotations[v1beta2.AnnotationNotBefore])
+	return trimAndClip(annotations[v1beta2.AnnotationNotBefore])
 }
 
-// clip shortens the value of an annotation with a time, for use in messages: no valid time is longer than 64 bytes.
-func clip(value string) string {
+// trimAndClip shortens the value of an annotation with a time, for use in messages: no valid time is longer than 64
+// bytes.
+func trimAndClip(value string) string {
 	const most = 64
 	if value = strings.TrimSpace(value); len(value) > most {
 		value = strings.ToValidUTF8(value[:most], "")

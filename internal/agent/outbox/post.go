@@ -84,10 +84,10 @@ func (p *Poster) CloseIdleConnections() {
 }
 
 // Post sends a body and returns the answer, whatever its status code is. An error means that there was no answer.
-func (p *Poster) Post(ctx context.Context, manager, messageKind string, body []byte) (a Reply, err error) {
+func (p *Poster) Post(ctx context.Context, manager, messageKind string, body []byte) (reply Reply, err error) {
 	client := p.client.Load()
 	if client == nil {
-		return a, fmt.Errorf("posting to %s: there are no certificates yet", p.address)
+		return reply, fmt.Errorf("posting to %s: there are no certificates yet", p.address)
 	}
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
@@ -95,7 +95,7 @@ func (p *Poster) Post(ctx context.Context, manager, messageKind string, body []b
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), http.NoBody)
 	if err != nil {
 		p.metrics.Failed.WithLabelValues(ReasonSetup).Inc()
-		return a, fmt.Errorf("posting to %s: %w", p.address, err)
+		return reply, fmt.Errorf("posting to %s: %w", p.address, err)
 	}
 	request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(&smallReads{bytes.NewReader(body)}), nil }
 	request.Body, _ = request.GetBody() // it never fails
@@ -103,18 +103,18 @@ func (p *Poster) Post(ctx context.Context, manager, messageKind string, body []b
 	request.Header.Set("Content-Type", "application/json")
 	response, err := client.Do(request)
 	if err != nil {
-		return a, fmt.Errorf("posting to %s: %w", p.address, err)
+		return reply, fmt.Errorf("posting to %s: %w", p.address, err)
 	}
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be reused
-	a = Reply{
+	reply = Reply{
 		Status: response.StatusCode, RetryAfter: secondsInHeader(response, "Retry-After", time.Minute),
 		NextHeartbeat: secondsInHeader(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
 	}
 	if response.StatusCode == http.StatusOK { // a process that sent another status did not act on the request
 		p.answered(response.Header.Get(protocol.HeaderInstance))
 	}
-	return a, nil
+	return reply, nil
 }
 
 // secondsInHeader returns the duration in a header whose value is a number of seconds. If the duration is longer than

@@ -209,7 +209,7 @@ func (q *Queue) addLocked(l *lane, c Change) {
 		return
 	}
 	if q.pending >= q.limit || len(l.entries) >= maxLaneEntries {
-		room := q.makeRoomLocked(l, k)
+		room := q.makeRoomForResourceLocked(l, k)
 		if !room {
 			l.lost++
 			q.metrics.Lost.Inc()
@@ -231,7 +231,7 @@ func (q *Queue) addLocked(l *lane, c Change) {
 	if d, lately := l.delivered[k]; lately && d.at.Add(minEventInterval).After(at) {
 		at = d.at.Add(minEventInterval)
 	}
-	q.pushToWaitingHeapLocked(l, &entry{key: k, event: c.Event, at: at, repeat: c.RepeatAfter})
+	q.insertNewEntryLocked(l, &entry{key: k, event: c.Event, at: at, repeat: c.RepeatAfter})
 	if !c.redelivery {
 		q.metrics.Events.Inc()
 	}
@@ -248,7 +248,7 @@ func withoutMetadata(e protocol.Event) protocol.Event {
 	return e
 }
 
-func (q *Queue) pushToWaitingHeapLocked(l *lane, e *entry) {
+func (q *Queue) insertNewEntryLocked(l *lane, e *entry) {
 	q.order++
 	e.order = q.order
 	l.entries[e.key] = e
@@ -281,11 +281,11 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	}
 }
 
-// makeRoomLocked makes room in lane l: it chooses one resource, and replaces the entries for single objects of this
-// resource by one event about the whole resource. makeRoomLocked chooses the resource of the key k or, if the resource
-// of k has no entries, the resource with the most entries. makeRoomLocked returns true if the queue now has room for an
-// event about the resource of the key k.
-func (q *Queue) makeRoomLocked(l *lane, k key) (hasRoom bool) {
+// makeRoomForResourceLocked makes room in lane l: it chooses one resource, and replaces the entries for single objects
+// of this resource by one event about the whole resource. makeRoomForResourceLocked chooses the resource of the key k
+// or, if the resource of k has no entries, the resource with the most entries. makeRoomForResourceLocked returns true
+// if the queue now has room for an event about the resource of the key k.
+func (q *Queue) makeRoomForResourceLocked(l *lane, k key) (hasRoom bool) {
 	if q.dropObjectEntriesLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true
 	}
@@ -316,7 +316,7 @@ func (q *Queue) makeRoomLocked(l *lane, k key) (hasRoom bool) {
 		in.sequence++
 		e := wholeResourceEvent(most)
 		e.BootID, e.Sequence = q.bootID, in.sequence
-		q.pushToWaitingHeapLocked(in, &entry{key: most, event: e, at: time.Now()})
+		q.insertNewEntryLocked(in, &entry{key: most, event: e, at: time.Now()})
 	}
 	return true
 }
@@ -490,14 +490,14 @@ func (q *Queue) State(manager string) (sequence uint64, pending, lost int) {
 	return l.sequence, pending, l.lost
 }
 
-// HeartbeatDelivered records that a heartbeat was delivered to a manager. The parameter lost is the number of lost
-// events that the heartbeat has reported. HeartbeatDelivered ends the pause of the manager's lane, because the
+// HeartbeatDelivered records that a heartbeat was delivered to a manager. The parameter reportedLost is the number of
+// lost events that the heartbeat has reported. HeartbeatDelivered ends the pause of the manager's lane, because the
 // delivered heartbeat shows that the control plane can be reached.
-func (q *Queue) HeartbeatDelivered(manager string, lost int) {
+func (q *Queue) HeartbeatDelivered(manager string, reportedLost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.lanes[manager]; l != nil {
-		l.lost -= lost
+		l.lost -= reportedLost
 		l.paused = time.Time{}
 	}
 	q.dispatchSoon()

@@ -13,15 +13,15 @@ func (q *Queue) recordDeliveredLocked(l *lane, e *entry) {
 	now := time.Now()
 	l.delivered[e.key] = delivery{at: now, sequence: e.event.Sequence, deleted: e.event.Deleted}
 	l.log = append(l.log, logged{e.key, now})
-	q.forgetOldDeliveriesLocked(l)
+	q.trimDeliveryRecordsLocked(l)
 }
 
-// forgetOldDeliveriesLocked removes the records of old deliveries. The delivery of an event is old if the listener
+// trimDeliveryRecordsLocked removes the records of old deliveries. The delivery of an event is old if the listener
 // still answered more than redeliveryPeriod later: by then, the process that accepted the event has surely acted on the
-// event. If a lane has more records of deliveries than the limit of the queue, forgetOldDeliveriesLocked removes the
+// event. If a lane has more records of deliveries than the limit of the queue, trimDeliveryRecordsLocked removes the
 // oldest records, even if their deliveries are not old. While the listener does not answer, no record becomes old,
 // because the process that accepted the event may have ended before it acted on the event.
-func (q *Queue) forgetOldDeliveriesLocked(l *lane) {
+func (q *Queue) trimDeliveryRecordsLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]
 		last := l.delivered[oldest.key].at.Equal(oldest.at)
@@ -66,7 +66,7 @@ func (q *Queue) RedeliverIfNewListener(instance string) {
 	}
 	q.answered = time.Now()
 	for _, l := range q.lanes {
-		q.forgetOldDeliveriesLocked(l)
+		q.trimDeliveryRecordsLocked(l)
 	}
 }
 
@@ -98,6 +98,6 @@ func (q *Queue) redeliverLocked(l *lane) {
 			Watched: protocol.Name{Namespace: k.namespace, Name: k.name}, WatchedGVK: k.kind, Resource: k.resource,
 			WatchStarted: k.name == "", Deleted: d.deleted, BootID: q.bootID, Sequence: d.sequence,
 		}
-		q.pushToWaitingHeapLocked(l, &entry{key: k, event: e, at: now})
+		q.insertNewEntryLocked(l, &entry{key: k, event: e, at: now})
 	}
 }

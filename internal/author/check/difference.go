@@ -67,7 +67,7 @@ func CompareObjects(from, to string, before, after []*unstructured.Unstructured)
 		}
 		findings = append(findings, findingForRemovedObject(old))
 	}
-	if _, left := LostRights(before, after); len(left) > 0 {
+	if _, left := LostWriteRights(before, after); len(left) > 0 {
 		findings = append(findings, content.NewFinding(content.Warning, from+" to "+to, fmt.Sprintf(
 			"%s may create objects that %s may not delete: %s: if the operator has created some, nobody removes them; keep the "+
 				"verb delete for a release, and remove them there", from, to,

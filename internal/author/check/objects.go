@@ -82,7 +82,7 @@ func Objects(objects []*unstructured.Unstructured, existingNamespaces ...string)
 				"Error in each runtime without it", gvk.Kind, gvk.GroupVersion())
 		}
 	}
-	return append(findings, namespaceFindings(objects, crds, existingNamespaces)...)
+	return append(findings, missingNamespaceFindings(objects, crds, existingNamespaces)...)
 }
 
 // isBuiltinWithoutType reports whether package apply knows a built-in kind although this package has no type for it.
@@ -167,12 +167,13 @@ func selectorProblem(o *unstructured.Unstructured) string {
 	return ""
 }
 
-// namespaceFindings reports every namespace that objects of the module use, but that is neither created by the module
-// nor present in each cluster. The parameter known lists the namespaces that each cluster has.
-func namespaceFindings(objects []*unstructured.Unstructured, crds map[string]*apiextensionsv1.CustomResourceDefinition,
-	known []string) []content.Finding {
-	known = append([]string{corev1.NamespaceDefault, corev1.NamespaceNodeLease, metav1.NamespacePublic,
-		metav1.NamespaceSystem}, known...)
+// missingNamespaceFindings reports every namespace that objects of the module use, but that is neither created by the
+// module nor present in each cluster. The parameter existingNamespaces lists the namespaces that each cluster has.
+func missingNamespaceFindings(objects []*unstructured.Unstructured,
+	crds map[string]*apiextensionsv1.CustomResourceDefinition,
+	existingNamespaces []string) []content.Finding {
+	existingNamespaces = append([]string{corev1.NamespaceDefault, corev1.NamespaceNodeLease, metav1.NamespacePublic,
+		metav1.NamespaceSystem}, existingNamespaces...)
 	users, homeless := map[string][]string{}, []string{}
 	for _, o := range objects {
 		gvk := o.GroupVersionKind()
@@ -180,7 +181,7 @@ func namespaceFindings(objects []*unstructured.Unstructured, crds map[string]*ap
 		crd := crds[gvk.Group+"/"+gvk.Kind]
 		switch {
 		case gvk.Group == "" && gvk.Kind == "Namespace":
-			known = append(known, o.GetName())
+			existingNamespaces = append(existingNamespaces, o.GetName())
 		case builtin && !namespaced || crd != nil && crd.Spec.Scope == apiextensionsv1.ClusterScoped:
 		case o.GetNamespace() != "":
 			users[o.GetNamespace()] = append(users[o.GetNamespace()], content.KindAndNameOf(o))
@@ -190,7 +191,7 @@ func namespaceFindings(objects []*unstructured.Unstructured, crds map[string]*ap
 	}
 	var findings []content.Finding
 	for _, namespace := range slices.Sorted(maps.Keys(users)) {
-		if !slices.Contains(known, namespace) {
+		if !slices.Contains(existingNamespaces, namespace) {
 			findings = append(findings, content.NewFinding(content.Error, "Namespace "+namespace, fmt.Sprintf(
 				"neither the module nor each runtime has it, and the module has objects in it: %s: add the Namespace "+
 					"to the manifest (chart.createNamespace: true for a chart)",

@@ -139,11 +139,11 @@ func (g grant) covers(o grant) bool {
 // writes is a list of the verbs that create or change objects in a cluster.
 var writes = []string{"create", "update", "patch", "*"}
 
-// LostRights compares the roles of two versions of a module: it returns the permissions to change objects that the
+// LostWriteRights compares the roles of two versions of a module: it returns the permissions to change objects that the
 // roles in the parameter before grant and the roles in the parameter after do not grant. The result undeletable lists
 // the resources that the first version may create and the second version may not delete: the operator of the second
 // version could not remove such objects. The results lost and undeletable are sorted.
-func LostRights(before, after []*unstructured.Unstructured) (lost, undeletable []string) {
+func LostWriteRights(before, after []*unstructured.Unstructured) (lost, undeletable []string) {
 	var left []grant
 	for _, r := range rolesOf(after) {
 		left = append(left, r.grants()...)

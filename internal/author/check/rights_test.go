@@ -39,7 +39,7 @@ func TestLostRights(t *testing.T) {
 			rule("ClusterRole", "a", group, "things", "create, delete"), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lost, created := LostRights(parse(t, c.from), parse(t, c.to))
+			lost, created := LostWriteRights(parse(t, c.from), parse(t, c.to))
 			if l, n := strings.Join(lost, ", "), strings.Join(created, ", "); l != c.lost || n != c.created {
 				t.Errorf("%s: lost %q, want %q; created %q, want %q", c.reason, l, c.lost, n, c.created)
 			}

@@ -67,7 +67,7 @@ func imagesInEnv(container map[string]any, where string) (images []string, findi
 		value, _ := variable["value"].(string)
 		named := strings.HasSuffix(strings.ToUpper(key), "IMAGE")
 		if value == "" || !named && !looksLikeImage(value) {
-			if tag := value[strings.LastIndex(value, ":")+1:]; isMoving(tag) && imageForm.MatchString(value) {
+			if tag := value[strings.LastIndex(value, ":")+1:]; isLatestOrMain(tag) && imageForm.MatchString(value) {
 				findings = append(findings, Finding{Warning, where,
 					fmt.Sprintf(
 						"environment variable %s=%q: if that is an image, name the variable …_IMAGE, and give it a "+
@@ -102,7 +102,7 @@ func looksLikeImage(text string) bool {
 	return err == nil
 }
 
-func isMoving(tag string) bool {
+func isLatestOrMain(tag string) bool {
 	return strings.EqualFold(tag, "latest") || strings.EqualFold(tag, "main")
 }
 
@@ -126,7 +126,7 @@ func imageProblem(image string) string {
 	switch last := image[strings.LastIndex(image, "/")+1:]; {
 	case !ok:
 		return ""
-	case isMoving(tag.TagStr()) && strings.Contains(last, ":"):
+	case isLatestOrMain(tag.TagStr()) && strings.Contains(last, ":"):
 		return fmt.Sprintf("the tag %s moves, so the running version is unknown: use a version or a digest",
 			tag.TagStr())
 	case !strings.Contains(last, ":"):

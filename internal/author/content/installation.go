@@ -82,7 +82,7 @@ func Load(ctx context.Context, from *registry.Registry, name, version string) (*
 			return nil, err
 		}
 	}
-	for _, resource := range installedResources(c) {
+	for _, resource := range manifestResources(c) {
 		if err := add(resource, false, render.FindConfig(configs, resource).ApplyTo(
 			render.Settings{Release: resource})); err != nil {
 			return nil, err
@@ -94,8 +94,8 @@ func Load(ctx context.Context, from *registry.Registry, name, version string) (*
 	return i, nil
 }
 
-// installedResources returns the names of the OCM resources whose objects are installed after the layer crds.
-func installedResources(c *registry.Component) []string {
+// manifestResources returns the names of the OCM resources whose objects are installed after the layer crds.
+func manifestResources(c *registry.Component) []string {
 	if _, ok := c.Layers[v1beta2.RawManifest]; ok {
 		return []string{v1beta2.RawManifest}
 	}

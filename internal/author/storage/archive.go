@@ -332,7 +332,7 @@ func (a *Archive) Save() error {
 	if err != nil {
 		return fmt.Errorf("encoding the index: %w", err)
 	}
-	if err := a.removeUnused(); err != nil {
+	if err := a.forgetUnusedBlobs(); err != nil {
 		return fmt.Errorf("writing archive %s: %w", a.path, err)
 	}
 	if hasArchiveExtension(a.path) {
@@ -346,8 +346,8 @@ func (a *Archive) Save() error {
 	return nil
 }
 
-// removeUnused removes the blobs to which no manifest refers any more.
-func (a *Archive) removeUnused() error {
+// forgetUnusedBlobs removes the blobs to which no manifest refers any more.
+func (a *Archive) forgetUnusedBlobs() error {
 	needed := map[string]blob{}
 	for _, e := range a.entries {
 		needed[e.Digest] = a.blobs[e.Digest]

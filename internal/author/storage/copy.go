@@ -75,7 +75,7 @@ func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, e
 // archive after the call.
 func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOptions) (Copied, error) {
 	c := Copied{Name: a.Name(), Version: a.Version()}
-	signatures, err := p.registry.Signatures(ctx, a)
+	signatures, err := p.registry.CosignArtifacts(ctx, a)
 	if err != nil {
 		return c, err
 	}
@@ -124,11 +124,11 @@ func (p *Place) adaptToTarget(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) 
 	return a, nil
 }
 
-// writeArtifacts adds artifacts to the registry or archive p. If p is an archive, writeArtifacts saves the archive. The
-// first item of the parameter "artifacts" is a component version, and the other items are its signatures.
-func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (
+// addArtifactsAndSave adds artifacts to the registry or archive p. If p is an archive, addArtifactsAndSave saves the
+// archive. The first item of the parameter "artifacts" is a component version, and the other items are its signatures.
+func (p *Place) addArtifactsAndSave(ctx context.Context, replaceFirst bool, artifacts []*ocm.Artifact) (
 	isFirstNew bool, err error) {
-	if isFirstNew, err = p.addArtifacts(ctx, replace, artifacts); err != nil || p.archive == nil {
+	if isFirstNew, err = p.addArtifacts(ctx, replaceFirst, artifacts); err != nil || p.archive == nil {
 		return isFirstNew, err
 	}
 	return isFirstNew, p.archive.Save()
@@ -137,20 +137,20 @@ func (p *Place) writeArtifacts(ctx context.Context, replace bool, artifacts []*o
 // addArtifacts adds artifacts to the place p (a registry or an archive). The first artifact is a component version, and
 // the other artifacts are its signatures. The signatures are written last, so that a signature never exists without its
 // component version. If p is an archive, the caller must save the archive after the call.
-func (p *Place) addArtifacts(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (
+func (p *Place) addArtifacts(ctx context.Context, replaceFirst bool, artifacts []*ocm.Artifact) (
 	isFirstNew bool, err error) {
 	if p.archive != nil {
 		isFirstNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool {
 			return e.Digest == artifacts[0].Digest() &&
 				e.Tag == artifacts[0].Tag
 		})
-		if err := p.archive.Add(replace, artifacts[0]); err != nil {
+		if err := p.archive.Add(replaceFirst, artifacts[0]); err != nil {
 			return false, err
 		}
 		return isFirstNew, p.archive.Add(true, artifacts[1:]...)
 	}
 	for i, a := range artifacts {
-		written, err := p.registry.Write(ctx, a, replace || i > 0)
+		written, err := p.registry.Write(ctx, a, replaceFirst || i > 0)
 		if err != nil {
 			return false, err
 		}
@@ -161,5 +161,5 @@ func (p *Place) addArtifacts(ctx context.Context, replace bool, artifacts []*ocm
 
 // Write writes a component version to the registry or archive p.
 func (p *Place) Write(ctx context.Context, replace bool, a *ocm.Artifact) (isNew bool, err error) {
-	return p.writeArtifacts(ctx, replace, []*ocm.Artifact{a})
+	return p.addArtifactsAndSave(ctx, replace, []*ocm.Artifact{a})
 }

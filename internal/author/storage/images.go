@@ -69,7 +69,7 @@ func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, e
 	}
 	done := CopiedImage{Resource: i.Resource, Image: i.Reference, At: text, Digest: digest}
 	options := c.to.clientOptions(ctx, target)
-	standing, err := digestAt(target, options)
+	standing, err := digestOrEmpty(target, options)
 	if err != nil || standing == digest {
 		return done, err
 	}
@@ -82,7 +82,7 @@ func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, e
 	if err := writeImage(target, found, options); err != nil {
 		return done, registry.ClassifyError("pushing", target.Name(), err)
 	}
-	if standing, err = digestAt(target, options); err == nil && standing != digest {
+	if standing, err = digestOrEmpty(target, options); err == nil && standing != digest {
 		err = fmt.Errorf("the digest of %s after writing is %q, not %s: check whether another client writes to the "+
 			"same repository", target, standing, digest)
 	}

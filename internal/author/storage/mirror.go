@@ -34,8 +34,8 @@ func writeImage(target name.Reference, found *remote.Descriptor, options []remot
 	return remote.Write(target, image, options...)
 }
 
-// digestAt returns the digest to which a reference points, or "" if the reference does not exist.
-func digestAt(ref name.Reference, options []remote.Option) (string, error) {
+// digestOrEmpty returns the digest to which a reference points, or "" if the reference does not exist.
+func digestOrEmpty(ref name.Reference, options []remote.Option) (string, error) {
 	d, err := remote.Head(ref, options...)
 	if err == nil {
 		return d.Digest.String(), nil

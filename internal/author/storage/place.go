@@ -79,18 +79,18 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 
 // parseReference sets the fields Component and Version, and returns the rest of the reference: the location of the
 // place, and the kind of the place, which is "archive" or "registry".
-func (p *Place) parseReference(reference string) (location, is string, err error) {
+func (p *Place) parseReference(reference string) (location, placeKind string, err error) {
 	text := reference
 	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive",
 		"oci::": "registry", "OCIRegistry::": "registry"} {
 		if rest, ok := strings.CutPrefix(text, prefix); ok {
-			text, is = rest, kind
+			text, placeKind = rest, kind
 		}
 	}
 	scheme := ""
 	if before, after, ok := strings.Cut(text, "://"); ok {
 		scheme, text = before+"://", after
-		is = cmp.Or(is, "registry")
+		placeKind = cmp.Or(placeKind, "registry")
 	}
 	location, component, named := strings.Cut(text, "//")
 	if named {
@@ -102,16 +102,16 @@ func (p *Place) parseReference(reference string) (location, is string, err error
 	if location == "" {
 		return "", "", fmt.Errorf("%q has no place: use a registry or an archive", reference)
 	}
-	if is == "" {
-		is = "registry"
+	if placeKind == "" {
+		placeKind = "registry"
 		_, err := os.Stat(location)
 		if err == nil || hasArchiveExtension(location) || strings.HasSuffix(location, ".ctf") ||
 			strings.HasPrefix(location, ".") ||
 			strings.HasPrefix(location, "/") {
-			is = "archive"
+			placeKind = "archive"
 		}
 	}
-	return scheme + location, is, nil
+	return scheme + location, placeKind, nil
 }
 
 // String returns the reference of the registry or archive, without the component and the version.

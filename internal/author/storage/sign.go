@@ -67,7 +67,7 @@ func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 			if err != nil {
 				return done, fmt.Errorf("signing %s:%s: %w", a.Name(), a.Version(), err)
 			}
-			if _, err := p.writeArtifacts(ctx, true, []*ocm.Artifact{made}); err != nil {
+			if _, err := p.addArtifactsAndSave(ctx, true, []*ocm.Artifact{made}); err != nil {
 				return done, err
 			}
 			done = append(done, Signed{a.Name(), a.Version(), s.Kind, made.Digest()})
@@ -89,7 +89,7 @@ func (p *Place) addCosignSignature(ctx context.Context, a *ocm.Artifact, k crypt
 				"another digest: push it before, or build it with --registry"))
 	}
 	var old *ocm.Artifact
-	signatures, err := p.registry.Signatures(ctx, a)
+	signatures, err := p.registry.CosignArtifacts(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (p *Place) addCosignSignature(ctx context.Context, a *ocm.Artifact, k crypt
 	if err != nil {
 		return err
 	}
-	_, err = p.writeArtifacts(ctx, true, []*ocm.Artifact{made})
+	_, err = p.addArtifactsAndSave(ctx, true, []*ocm.Artifact{made})
 	return err
 }
 
@@ -139,7 +139,7 @@ type Verified struct {
 // Verify applies the trust policy of p to the component versions that the reference selects, and to all their layers.
 // If images is true, Verify also checks the images of each version: each image must exist, and its tag must point to
 // the digest in the descriptor. Verify returns an error if content is missing or differs from the signed content.
-func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
+func Verify(ctx context.Context, p *Place, withImages bool) ([]Verified, error) {
 	all, err := p.Select(ctx)
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 		}
 		v := Verified{Name: a.Name(), Version: a.Version(), Digest: a.Digest(), Kind: c.Signature.Kind,
 			Key: c.Signature.Key, Problem: c.Signature.Problem}
-		if images {
+		if withImages {
 			if v.Images, err = p.verifyImages(ctx, a); err != nil {
 				return done, err
 			}
@@ -168,7 +168,7 @@ func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 }
 
 // verifyImages checks that the images of a component version exist and have the digests in the descriptor.
-func (p *Place) verifyImages(ctx context.Context, a *ocm.Artifact) ([]string, error) {
+func (p *Place) verifyImages(ctx context.Context, a *ocm.Artifact) (verified []string, _ error) {
 	images, err := a.Images()
 	if err != nil {
 		return nil, err

@@ -95,7 +95,7 @@ func Preview(ctx context.Context, config *rest.Config, i *content.Installation, 
 		}
 	}
 	if w.Resource != nil {
-		if err := p.addResource(ctx, w.Resource); err != nil {
+		if err := p.addDefaultCRIfMissing(ctx, w.Resource); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -200,9 +200,9 @@ func (p *preview) servedAndNamespaced(gvk schema.GroupVersionKind) (served, name
 	return true, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// addResource adds, to the preview, the change that the installation would make to the module's custom resource. An
-// existing custom resource belongs to the user, so the installation would not change it.
-func (p *preview) addResource(ctx context.Context, cr *unstructured.Unstructured) error {
+// addDefaultCRIfMissing adds, to the preview, the change that the installation would make to the module's custom
+// resource. An existing custom resource belongs to the user, so the installation would not change it.
+func (p *preview) addDefaultCRIfMissing(ctx context.Context, cr *unstructured.Unstructured) error {
 	gvk := cr.GroupVersionKind()
 	ref := apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Name: cr.GetName()}
 	served, namespaced, err := p.servedAndNamespaced(gvk)
@@ -362,7 +362,7 @@ func changedFields(before, after *unstructured.Unstructured, ignored []string) [
 		}
 		c := FieldChange{path, jsonText(was, path), jsonText(is, path)}
 		if secret && strings.HasPrefix(path, "data") {
-			c.Before, c.After = placeholderUnlessEmpty(c.Before), placeholderUnlessEmpty(c.After)
+			c.Before, c.After = redact(c.Before), redact(c.After)
 		}
 		changes = append(changes, c)
 	}
@@ -391,7 +391,7 @@ func jsonText(flattened map[string]any, path string) string {
 	return string(data)
 }
 
-func placeholderUnlessEmpty(value string) string {
+func redact(value string) string {
 	if value == "" {
 		return ""
 	}

@@ -54,7 +54,7 @@ const pollInterval = 300 * time.Millisecond
 
 // Run runs all steps and stops after the first failed step. After a failed step, the installed objects stay in the
 // cluster, so that the author can inspect these objects. The error contains the name of the failed step and the cause.
-func (t *Trial) Run(ctx context.Context) ([]Step, error) {
+func (t *Trial) Run(ctx context.Context) (passed []Step, _ error) {
 	if t.Timeout == 0 {
 		t.Timeout = 3 * time.Minute
 	}
@@ -89,7 +89,7 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 		return nil
 	}
 	err = step("install", fmt.Sprintf("%s is installed and ready", first.Version),
-		func(ctx context.Context) error { return r.install(ctx, first) })
+		func(ctx context.Context) error { return r.installOrUpgrade(ctx, first) })
 	if err == nil && t.Previous != nil {
 		err = step("upgrade", fmt.Sprintf("%s became %s and is ready", t.Previous.Version, t.Module.Version),
 			func(ctx context.Context) error { return r.upgrade(ctx, t.Module) })
@@ -99,7 +99,7 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	}
 	if err == nil {
 		err = step("leftovers", "nothing is left",
-			func(ctx context.Context) error { return t.checkLeftovers(ctx, before) })
+			func(ctx context.Context) error { return t.waitForNoLeftovers(ctx, before) })
 	}
 	return steps, err
 }
@@ -145,8 +145,8 @@ type trialRun struct {
 	uid  string      // UID of cr
 }
 
-// install applies a version and waits until all its objects are ready.
-func (r *trialRun) install(ctx context.Context, m *author.Module) error {
+// installOrUpgrade applies a version and waits until all its objects are ready.
+func (r *trialRun) installOrUpgrade(ctx context.Context, m *author.Module) error {
 	bundle, err := render.Build(m.Objects, render.Options{})
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 		return err
 	}
 	r.refs = refs
-	if err := r.createDefaultCR(ctx, m); err != nil {
+	if err := r.ensureDefaultCR(ctx, m); err != nil {
 		return err
 	}
 	return r.waitUntil(ctx, func() (string, error) {
@@ -195,8 +195,8 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 	})
 }
 
-// createDefaultCR creates the default custom resource, unless this trial has created it before.
-func (r *trialRun) createDefaultCR(ctx context.Context, m *author.Module) error {
+// ensureDefaultCR creates the default custom resource, unless this trial has created it before.
+func (r *trialRun) ensureDefaultCR(ctx context.Context, m *author.Module) error {
 	if m.DefaultCR == nil || r.uid != "" {
 		return nil
 	}
@@ -255,7 +255,7 @@ func (r *trialRun) defaultCRNotReadyReason(ctx context.Context) (string, error) 
 
 // upgrade applies the next version, and checks that the upgrade does not delete the custom resource.
 func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
-	if err := r.install(ctx, m); err != nil {
+	if err := r.installOrUpgrade(ctx, m); err != nil {
 		return err
 	}
 	if r.uid == "" {
@@ -375,9 +375,10 @@ func (t *Trial) listObjectsByUID(ctx context.Context) (map[string]string, error)
 	return all, nil
 }
 
-// checkLeftovers waits until the cluster has only objects that are listed in the parameter "before": the objects from
-// before the installation. checkLeftovers has to wait because the garbage collection of Kubernetes is asynchronous.
-func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) error {
+// waitForNoLeftovers waits until the cluster has only objects that are listed in the parameter "before": the objects
+// from before the installation. waitForNoLeftovers has to wait because the garbage collection of Kubernetes is
+// asynchronous.
+func (t *Trial) waitForNoLeftovers(ctx context.Context, before map[string]string) error {
 	const timeout = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, min(timeout, t.Timeout))
 	defer cancel()

@@ -438,18 +438,20 @@ func (a *Authority) IssueIngressCertificateIfDue(currentCertificate, currentRoot
 }
 
 // checkSubject refuses a subject that could impersonate the listener, one of its hosts, or another replica.
-func checkSubject(s Subject, hosts, reserved []string) error {
+func checkSubject(s Subject, forbiddenHosts, reservedNames []string) error {
 	switch {
 	case s.CommonName == "" || s.UID == "":
-		return refusedError("a runtime ID or name, and the UID of the Kyma, are required")
-	case s.CommonName == protocol.ManagerName || slices.Contains(reserved, s.CommonName):
-		return refusedError("this name is reserved: correct the label %s of the Kyma", v1beta2.LabelRuntimeID)
+		return certificateRefusedError("a runtime ID or name, and the UID of the Kyma, are required")
+	case s.CommonName == protocol.ManagerName || slices.Contains(reservedNames, s.CommonName):
+		return certificateRefusedError("this name is reserved: correct the label %s of the Kyma",
+			v1beta2.LabelRuntimeID)
 	}
 	leaf := template{hosts: s.DNSNames}.hostsTemplate()
-	for _, host := range hosts {
+	for _, host := range forbiddenHosts {
 		if leaf.VerifyHostname(host) == nil {
-			return refusedError("%q is an address of the control plane: correct the annotation %s of the Kyma", host,
-				v1beta2.AnnotationSKRDomain)
+			return certificateRefusedError(
+				"%q is an address of the control plane: correct the annotation %s of the Kyma",
+				host, v1beta2.AnnotationSKRDomain)
 		}
 	}
 	return nil

@@ -139,7 +139,8 @@ func TestIssue(t *testing.T) {
 	if diff := cmp.Diff(want, protocol.IdentityOf(leaf, root)); diff != "" {
 		t.Errorf("identity (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(Held{Serial: leaf.SerialNumber.Text(16), Root: protocol.Fingerprint(root), Bundle: Digest(c.CA),
+	if diff := cmp.Diff(Held{Serial: leaf.SerialNumber.Text(16), Root: protocol.ShortFingerprint(root),
+		Bundle: Digest(c.CA),
 		Issued: want.Issued, NotAfter: leaf.NotAfter}, c.Record()); diff != "" {
 		t.Errorf("held (-want +got):\n%s", diff)
 	}

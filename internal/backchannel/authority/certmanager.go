@@ -272,7 +272,7 @@ func (c *CertManager) readRoots(ctx context.Context) error {
 	for _, r := range b.handed {
 		b.pem = append(b.pem, encodePEM(pemCertificate, r.Raw)...)
 	}
-	b.newest, b.digest = protocol.Fingerprint(b.handed[0]), Digest(b.pem)
+	b.newest, b.digest = protocol.ShortFingerprint(b.handed[0]), Digest(b.pem)
 	b.trusted = appendRoots(slices.Clone(b.handed), c.Roots(), now)
 	if before := c.trust.Swap(b); before == nil || before.digest != b.digest {
 		c.notify()
@@ -296,16 +296,16 @@ func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certifica
 // has issued for it. If nothing has changed, Issue returns the same certificate as the previous call. If the
 // certificate is signed by an old root, or is older than s.NotBefore, Issue triggers a renewal.
 func (c *CertManager) Issue(ctx context.Context, s Subject) (*Certificate, error) {
-	issued, err := c.applyCertificateAndReadIfReady(ctx, s)
+	issued, err := c.applyAndReadCertificate(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("having a certificate issued to %q: %w", s.CommonName, err)
 	}
 	return issued, nil
 }
 
-func (c *CertManager) applyCertificateAndReadIfReady(ctx context.Context, s Subject) (*Certificate, error) {
+func (c *CertManager) applyAndReadCertificate(ctx context.Context, s Subject) (*Certificate, error) {
 	if s.Kyma == "" {
-		return nil, refusedError("the name of a Kyma is needed")
+		return nil, certificateRefusedError("the name of a Kyma is needed")
 	}
 	if err := checkSubject(s, c.Hosts, c.Reserved); err != nil {
 		return nil, err
@@ -364,7 +364,7 @@ func signingRootFingerprint(pair *tls.Certificate, roots []*x509.Certificate, no
 		only.AddCert(r)
 		if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: only, Intermediates: between, CurrentTime: now,
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
-			return protocol.Fingerprint(r)
+			return protocol.ShortFingerprint(r)
 		}
 	}
 	return ""
@@ -453,7 +453,7 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 // requestRenewal sets the condition Issuing of the Certificate, as cmctl renew does. A renewal takes time, so
 // requestRenewal always returns an error, which says that the certificate is being renewed or why the renewal could not
 // be started.
-func (c *CertManager) requestRenewal(ctx context.Context, o *unstructured.Unstructured) error {
+func (c *CertManager) requestRenewal(ctx context.Context, o *unstructured.Unstructured) (notReady error) {
 	waiting := certificateNotReadyError("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
 	if issuing, _ := isConditionTrue(o, "Issuing"); issuing {
 		return waiting

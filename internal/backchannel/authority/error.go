@@ -21,8 +21,8 @@ func (e *Error) Error() string { return e.Message }
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }
 
-// refusedError returns the error for a certificate that must not be issued.
-func refusedError(format string, args ...any) error {
+// certificateRefusedError returns the error for a certificate that must not be issued.
+func certificateRefusedError(format string, args ...any) error {
 	return &Error{Code: v1beta2.ReasonCertificateRefused, Message: fmt.Sprintf(format, args...)}
 }
 

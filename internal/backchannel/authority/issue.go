@@ -54,7 +54,7 @@ func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 	if err != nil {
 		return root{}, fmt.Errorf("making a root: %w", err)
 	}
-	return root{certificate, key, protocol.Fingerprint(certificate)}, nil
+	return root{certificate, key, protocol.ShortFingerprint(certificate)}, nil
 }
 
 // withAgentHosts returns the DNS names for the certificate of a runtime: those in the parameter dnsNames, and the names
@@ -123,10 +123,10 @@ func (r root) issue(t template) (*pair, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, r.certificate, key.Public(), r.key)
 	if err != nil {
-		return nil, refusedError("its names are not allowed in a certificate: %v", err)
+		return nil, certificateRefusedError("its names are not allowed in a certificate: %v", err)
 	}
 	if leaf, err = x509.ParseCertificate(der); err != nil {
-		return nil, refusedError("its names are not allowed in a certificate: %v", err)
+		return nil, certificateRefusedError("its names are not allowed in a certificate: %v", err)
 	}
 	raw, err := encodeKey(key)
 	if err != nil {

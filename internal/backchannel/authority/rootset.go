@@ -39,17 +39,17 @@ type rootSet struct {
 	digest       string              // digest of pem
 }
 
-// newRootSet returns a rootSet with the given roots. The parameter "listenerRoot" is the fingerprint of the root that
-// signs the certificate of the listener. If no root has the fingerprint "listenerRoot", the oldest root signs the
-// certificate of the listener, because all runtimes trust the oldest root.
-func newRootSet(roots []root, listenerRoot string, listenerRootSince time.Time, doneRequest string) *rootSet {
-	r := &rootSet{roots: roots, listener: listenerRoot, since: listenerRootSince, rotated: doneRequest}
+// newRootSet returns a rootSet with the given roots. The parameter "preferredListenerRoot" is the fingerprint of the
+// root that signs the certificate of the listener. If no root has the fingerprint "preferredListenerRoot", the oldest
+// root signs the certificate of the listener, because all runtimes trust the oldest root.
+func newRootSet(roots []root, preferredListenerRoot string, listenerRootSince time.Time, doneRequest string) *rootSet {
+	r := &rootSet{roots: roots, listener: preferredListenerRoot, since: listenerRootSince, rotated: doneRequest}
 	for _, root := range roots {
 		r.certificates = append(r.certificates, root.certificate)
 		r.pem = append(r.pem, encodePEM(pemCertificate, root.certificate.Raw)...)
 	}
 	r.digest = Digest(r.pem)
-	if r.indexOf(listenerRoot) < 0 {
+	if r.indexOf(preferredListenerRoot) < 0 {
 		r.listener = roots[len(roots)-1].fingerprint
 	}
 	return r
@@ -112,7 +112,7 @@ func parseRoots(s *corev1.Secret) (*rootSet, error) {
 		case !c.IsCA || c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0:
 			return nil, fmt.Errorf("root %d of %d is not a CA", i+1, len(certificates))
 		}
-		r := root{c, keys[i], protocol.Fingerprint(c)}
+		r := root{c, keys[i], protocol.ShortFingerprint(c)}
 		if slices.ContainsFunc(roots, func(o root) bool { return o.fingerprint == r.fingerprint }) {
 			return nil, fmt.Errorf("root %d of %d is a duplicate", i+1, len(certificates))
 		}

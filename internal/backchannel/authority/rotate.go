@@ -66,7 +66,7 @@ func (r *rootSet) nextRootSet(s rotationInput) (*rootSet, []string, error) {
 		done = append(done, "root "+next.listener+" signs for the listener")
 	}
 	at := next.indexOf(next.listener)
-	if at+1 < len(roots) && s.knowsAllRoots() && s.now.Sub(next.since) >= s.keep { // 4
+	if at+1 < len(roots) && s.knowsRootOfEachRuntime() && s.now.Sub(next.since) >= s.keep { // 4
 		for _, o := range roots[at+1:] {
 			done = append(done, "root "+o.fingerprint+" was removed: no runtime uses it")
 		}
@@ -94,9 +94,9 @@ func (r *rootSet) reasonForNewRoot(roots []root, s rotationInput) string {
 	return ""
 }
 
-// knowsAllRoots reports whether RuntimesByRoot has named, for every runtime, the root that has signed the certificate
-// of the runtime.
-func (s rotationInput) knowsAllRoots() bool { return s.known && len(s.seen[""]) == 0 }
+// knowsRootOfEachRuntime reports whether RuntimesByRoot has named, for every runtime, the root that has signed the
+// certificate of the runtime.
+func (s rotationInput) knowsRootOfEachRuntime() bool { return s.known && len(s.seen[""]) == 0 }
 
 // listenerRootIndex returns the index of the root that has to sign the certificate of the listener.
 func (r *rootSet) listenerRootIndex(s rotationInput) int {
@@ -109,7 +109,7 @@ func (r *rootSet) listenerRootIndex(s rotationInput) int {
 			oldest = i
 		}
 	}
-	if !s.knowsAllRoots() {
+	if !s.knowsRootOfEachRuntime() {
 		return max(present, oldest)
 	}
 	return oldest

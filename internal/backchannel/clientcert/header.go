@@ -28,7 +28,7 @@ func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certifi
 	if cert == "" {
 		return nil, nil, errors.New("it has no Cert")
 	}
-	list, err := parseEncoded(cert)
+	list, err := parseURLEncodedPEM(cert)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading Cert: %w", err)
 	}
@@ -36,7 +36,7 @@ func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certifi
 	if chain == "" {
 		return leaf, nil, nil
 	}
-	if between, err = parseEncoded(chain); err != nil {
+	if between, err = parseURLEncodedPEM(chain); err != nil {
 		return nil, nil, fmt.Errorf("reading Chain: %w", err)
 	}
 	if between[0].Equal(leaf) {
@@ -92,9 +92,9 @@ scan:
 	return strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`), rest, isElementEnd || rest == ""
 }
 
-// parseEncoded parses a header value that contains PEM blocks in URL encoding. The value must contain at least one PEM
-// block and at most MaxChain PEM blocks.
-func parseEncoded(encoded string) ([]*x509.Certificate, error) {
+// parseURLEncodedPEM parses a header value that contains PEM blocks in URL encoding. The value must contain at least
+// one PEM block and at most MaxChain PEM blocks.
+func parseURLEncodedPEM(encoded string) ([]*x509.Certificate, error) {
 	text, err := url.QueryUnescape(encoded)
 	if err != nil {
 		return nil, errors.New("it is not in URL encoding")
@@ -128,16 +128,16 @@ func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 func FormatHeader(chain [][]byte) string {
 	var b strings.Builder
 	sum := sha256.Sum256(chain[0])
-	b.WriteString("Hash=" + hex.EncodeToString(sum[:]) + `;Cert="` + encode(chain[:1]) + `"`)
+	b.WriteString("Hash=" + hex.EncodeToString(sum[:]) + `;Cert="` + formatURLEncodedPEM(chain[:1]) + `"`)
 	if len(chain) > 1 {
-		b.WriteString(`;Chain="` + encode(chain) + `"`)
+		b.WriteString(`;Chain="` + formatURLEncodedPEM(chain) + `"`)
 	}
 	return b.String()
 }
 
-// encode formats certificates as PEM in URL encoding. A space is encoded as %20, which parsers of forms and parsers of
-// paths both accept.
-func encode(chain [][]byte) string {
+// formatURLEncodedPEM formats certificates as PEM in URL encoding. A space is encoded as %20, which parsers of forms
+// and parsers of paths both accept.
+func formatURLEncodedPEM(chain [][]byte) string {
 	var text bytes.Buffer
 	for _, der := range chain {
 		_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: der}) // writing to a buffer cannot fail

@@ -269,7 +269,7 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	}
 	cert, err := d.Issuer.Issue(ctx, authority.Subject{
 		Kyma: r.Kyma.Name, CommonName: CommonName(r.Kyma), UID: string(r.Kyma.UID),
-		DNSNames: d.dnsNames(r.Kyma), NotBefore: r.NotBefore,
+		DNSNames: d.additionalDNSNames(r.Kyma), NotBefore: r.NotBefore,
 	})
 	if err != nil {
 		return "", fmt.Errorf("issuing a certificate for runtime %s: %w", r.Kyma.Name, err)
@@ -330,9 +330,9 @@ func (d *Delivery) roots() []byte {
 	return all
 }
 
-// dnsNames returns the additional DNS names in the certificate of a runtime; the names of the agent's Service are not
-// among them.
-func (d *Delivery) dnsNames(k *v1beta2.Kyma) []string {
+// additionalDNSNames returns the additional DNS names in the certificate of a runtime; the names of the agent's Service
+// are not among them.
+func (d *Delivery) additionalDNSNames(k *v1beta2.Kyma) []string {
 	names := slices.Clone(d.DNSNames)
 	if domain := k.Annotations[v1beta2.AnnotationSKRDomain]; domain != "" {
 		names = append(names, domain)

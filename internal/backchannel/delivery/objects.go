@@ -32,7 +32,7 @@ const (
 var objectsYAML []byte
 
 // build returns all objects that are delivered to a runtime, except the Secret with the certificate.
-func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
+func (d *Delivery) build(r Request, webhookCA []byte) (*render.Bundle, error) {
 	objects, err := render.Parse(objectsYAML)
 	if err != nil {
 		return nil, fmt.Errorf("parsing the objects of the agent: %w", err)
@@ -44,9 +44,9 @@ func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
 	for _, o := range objects {
 		fill := map[string]func(map[string]any) error{
 			"ConfigMap": func(o map[string]any) error {
-				return setField(o, map[string]any{protocol.WatchlistKey: string(list)}, "data")
+				return setNestedField(o, map[string]any{protocol.WatchlistKey: string(list)}, "data")
 			},
-			"ClusterRole":   func(o map[string]any) error { return setField(o, rulesFor(r.Watchlist), "rules") },
+			"ClusterRole":   func(o map[string]any) error { return setNestedField(o, rulesFor(r.Watchlist), "rules") },
 			"Deployment":    d.fillDeployment,
 			"NetworkPolicy": func(o map[string]any) error { return d.fillNetworkPolicyPorts(o, r.Server) },
 		}[o.GetKind()]
@@ -59,7 +59,7 @@ func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
 			o.SetNamespace(v1beta2.RuntimeNamespace)
 		}
 	}
-	if hooks := webhooksFor(r.Webhooks, ca); len(hooks) > 0 {
+	if hooks := webhooksFor(r.Webhooks, webhookCA); len(hooks) > 0 {
 		objects = append(objects, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
 			"metadata": map[string]any{"name": name}, "webhooks": hooks,
@@ -73,8 +73,8 @@ func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
 	return bundle, nil
 }
 
-// setField sets a nested field of an object.
-func setField(o map[string]any, value any, path ...string) error {
+// setNestedField sets a nested field of an object.
+func setNestedField(o map[string]any, value any, path ...string) error {
 	if err := unstructured.SetNestedField(o, value, path...); err != nil {
 		return fmt.Errorf("setting %s: %w", strings.Join(path, "."), err)
 	}
@@ -107,23 +107,23 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 		server["env"] = append(server["env"].([]any), map[string]any{"name": "GODEBUG", "value": d.GoDebug})
 	}
 	if d.PullSecret != "" {
-		if err := setField(o, []any{map[string]any{"name": d.PullSecret}}, "spec", "template", "spec",
+		if err := setNestedField(o, []any{map[string]any{"name": d.PullSecret}}, "spec", "template", "spec",
 			"imagePullSecrets"); err != nil {
 			return err
 		}
 	}
-	return setField(o, containers, "spec", "template", "spec", "containers")
+	return setNestedField(o, containers, "spec", "template", "spec", "containers")
 }
 
 // fillNetworkPolicyPorts sets the ports of the API server and of the listener in the network policy, so that the agent
 // can connect to both servers. The network policy does not restrict the IP addresses of these servers, because the
 // manager does not know the IP addresses.
-func (d *Delivery) fillNetworkPolicyPorts(o map[string]any, server string) error {
+func (d *Delivery) fillNetworkPolicyPorts(o map[string]any, apiServerURL string) error {
 	if o["metadata"].(map[string]any)["name"] != apiServerPort {
 		return nil
 	}
 	ports := []int{443, 6443}
-	if p, err := strconv.Atoi(explicitPortOf(server)); err == nil {
+	if p, err := strconv.Atoi(explicitPortOf(apiServerURL)); err == nil {
 		ports = append(ports, p)
 	}
 	if _, p, err := net.SplitHostPort(d.Address); err == nil {
@@ -136,7 +136,7 @@ func (d *Delivery) fillNetworkPolicyPorts(o map[string]any, server string) error
 	for _, p := range slices.Compact(ports) {
 		allowed = append(allowed, map[string]any{"protocol": "TCP", "port": int64(p)})
 	}
-	return setField(o, []any{map[string]any{"ports": allowed}}, "spec", "egress")
+	return setNestedField(o, []any{map[string]any{"ports": allowed}}, "spec", "egress")
 }
 
 // explicitPortOf returns the port of a URL, or "" if the URL has no port.

@@ -42,7 +42,7 @@ klm rollout undo sample-regular-r3`,
 }
 
 func undoRollout(ctx context.Context, a *console.App, o setOptions, rollout string) error {
-	c, err := connection.RolloutControlPlane(ctx, a)
+	c, err := connection.ControlPlaneWithRollouts(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func undoMandatory(ctx context.Context, a *console.App, c *connection.Cluster, o
 		}
 	}
 	metadata := map[string]any{"uid": release.UID, "resourceVersion": release.ResourceVersion}
-	if changed := o.urgencyChange(release.Annotations); changed != nil {
+	if changed := o.urgencyPatchOrNil(release.Annotations); changed != nil {
 		metadata["annotations"] = changed
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata,

@@ -67,7 +67,7 @@ func printCatalogListing[T any, R interface {
 			return nil, err
 		}
 		return rows(s), nil
-	}, func(row *T) bool { return s.HasLabels(selector, moduleOf(row)) && keep(row) })
+	}, func(row *T) bool { return s.ReleaseMatches(selector, moduleOf(row)) && keep(row) })
 }
 
 // catalogReport is the report of klm catalog.

@@ -114,13 +114,13 @@ func setOrRemoveChannel(ctx context.Context, a *console.App, o setOptions) error
 		return err
 	}
 	if r.isStaged() {
-		if err := waitForRolloutCreationOrCompletion(ctx, a, c, o, r.plan.Rollout.Name); err != nil {
+		if err := waitForRollout(ctx, a, c, o, r.plan.Rollout.Name); err != nil {
 			return err
 		}
 		return a.Print(r)
 	}
 	if moving := r.runtimesMovingAtOnce(); !o.NoWait && !o.remove && len(moving) > 0 {
-		if err := waitForVersion(ctx, a, c, o, moving); err != nil {
+		if err := waitForReadyVersion(ctx, a, c, o, moving); err != nil {
 			return err
 		}
 		r.installed = len(moving)
@@ -135,7 +135,7 @@ func effectsOf(ctx context.Context, a *console.App, c *connection.Cluster, o set
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := o.check(s, c); err != nil {
+	if err := o.checkExistence(s, c); err != nil {
 		return nil, nil, err
 	}
 	if err := o.checkUrgencyIsNew(s.Releases[o.module]); err != nil {
@@ -168,7 +168,7 @@ func (r *Effects) confirm(a *console.App, yes bool) error {
 		question = fmt.Sprintf("Release version %s to %s?", r.Version, console.Count(affected, "runtime"))
 		if r.isStaged() {
 			question = fmt.Sprintf("Release version %s to %s%s, in the stages of RolloutPolicy %s?", r.Version,
-				console.Count(affected, "runtime"), r.asUrgent(), r.Policy)
+				console.Count(affected, "runtime"), r.urgencySuffix(), r.Policy)
 		}
 	}
 	if yes || affected == 0 {
@@ -197,9 +197,9 @@ func (r *Effects) runtimesMovingAtOnce() map[string]bool {
 // isRemoval reports whether the command removes the channel.
 func (r *Effects) isRemoval() bool { return r.Version == "" }
 
-// waitForVersion waits until runtimes have the version of the channel and the module is Ready there. waitForVersion
-// does not wait for a runtime that is deleted.
-func waitForVersion(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
+// waitForReadyVersion waits until runtimes have the version of the channel and the module is Ready there.
+// waitForReadyVersion does not wait for a runtime that is deleted.
+func waitForReadyVersion(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
 	runtimes map[string]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -233,7 +233,7 @@ func waitForVersion(ctx context.Context, a *console.App, c *connection.Cluster, 
 // versionProgress returns a text about the runtimes that have the new version, and the number of runtimes that do not
 // have this version.
 func versionProgress(fleet map[string]*fleetlist.Member, runtimes map[string]bool, o setOptions) (
-	text string, missing int) {
+	text string, notReady int) {
 	states := map[string]int{}
 	for name := range runtimes {
 		m := fleet[name]
@@ -249,19 +249,19 @@ func versionProgress(fleet map[string]*fleetlist.Member, runtimes map[string]boo
 			}
 			state = cmp.Or(e.Reason, string(e.State))
 		}
-		missing++
+		notReady++
 		states[state]++
 	}
-	text = fmt.Sprintf("%d of %s Ready with version %s", len(runtimes)-missing,
+	text = fmt.Sprintf("%d of %s Ready with version %s", len(runtimes)-notReady,
 		console.Count(len(runtimes), "runtime"), o.version)
 	for _, state := range slices.Sorted(maps.Keys(states)) {
 		text += fmt.Sprintf(", %d %s", states[state], state)
 	}
-	return text, missing
+	return text, notReady
 }
 
-// check returns an error if the module, the channel or the version does not exist.
-func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
+// checkExistence returns an error if the module, the channel or the version does not exist.
+func (o *setOptions) checkExistence(s *connection.Catalog, c *connection.Cluster) error {
 	if err := s.RequireModule(o.module, c); err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
 func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
 	after := &connection.Catalog{Releases: maps.Clone(s.Releases), Templates: s.Templates}
 	r := s.Releases[o.module].DeepCopy()
-	o.setUrgencyAnnotation(r)
+	o.setUrgencyLine(r)
 	i := slices.IndexFunc(r.Spec.Channels, func(c v1beta2.ChannelVersion) bool { return c.Channel == o.channel })
 	after.Releases[o.module] = r
 	if o.remove {
@@ -455,7 +455,7 @@ func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, re
 		}
 	}
 	metadata := map[string]any{"resourceVersion": resourceVersion}
-	if changed := o.urgencyChange(u.GetAnnotations()); changed != nil {
+	if changed := o.urgencyPatchOrNil(u.GetAnnotations()); changed != nil {
 		metadata["annotations"] = changed
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata, "spec": map[string]any{"channels": channels}})

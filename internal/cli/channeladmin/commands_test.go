@@ -203,7 +203,7 @@ func TestChannelWait(t *testing.T) {
 	s := newControlPlane(t)
 	s.Reconcile = func(o *unstructured.Unstructured) *unstructured.Unstructured {
 		if o.GetKind() == v1beta2.KindModuleReleaseMeta {
-			go s.Change(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
+			go s.Patch(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
 				`{"status":{"modules":[{"name":"sample","version":"2.0.0","channel":"regular","state":"Ready"}]}}`)
 		}
 		return o
@@ -407,7 +407,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newControlPlane(t)
-			s.Change(t, release, `{"spec":{"channels":[{"channel":"regular","version":"2.0.0"}]}}`)
+			s.Patch(t, release, `{"spec":{"channels":[{"channel":"regular","version":"2.0.0"}]}}`)
 			for _, r := range []*v1beta2.ModuleRollout{active, ended, atOnce, former} {
 				s.Create(t, r)
 			}

@@ -33,8 +33,8 @@ func (f *diffFlags) register(c *cobra.Command) {
 	f.login.Register(c.Flags())
 }
 
-// parse reads the login from the flags.
-func (f *diffFlags) parse(a *console.App) (err error) {
+// checkAndReadLogin reads the login from the flags.
+func (f *diffFlags) checkAndReadLogin(a *console.App) (err error) {
 	if !f.isWanted && f.place != "" {
 		return console.Fail(console.ExitUsage, "--registry is for --diff: add --diff")
 	}
@@ -56,7 +56,7 @@ func (r *Effects) addDiff(ctx context.Context, c *connection.Cluster, f *diffFla
 	if release := s.Releases[r.Module]; release != nil {
 		component = release.Spec.OCMComponentName
 	}
-	place, err := registryOfModule(ctx, c, f.place, r.Module)
+	place, err := registryOfInstalledModule(ctx, c, f.place, r.Module)
 	if err != nil {
 		return err
 	}
@@ -84,9 +84,10 @@ func (r *Effects) addDiff(ctx context.Context, c *connection.Cluster, f *diffFla
 	return nil
 }
 
-// registryOfModule returns the registry from which a module is installed, unless the user has named another registry or
-// archive.
-func registryOfModule(ctx context.Context, c *connection.Cluster, givenRegistry, module string) (string, error) {
+// registryOfInstalledModule returns the registry from which a module is installed, unless the user has named another
+// registry or archive.
+func registryOfInstalledModule(ctx context.Context, c *connection.Cluster, givenRegistry, module string) (
+	string, error) {
 	if givenRegistry != "" {
 		return givenRegistry, nil
 	}

@@ -41,7 +41,7 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 		console.Arguments("MODULE or ROLLOUT", "[CHANNEL]", "[VERSION]"), func(cmd *cobra.Command,
 			args []string) error {
 			o.module, o.names = args[0], names
-			if err := o.diff.parse(a); err != nil {
+			if err := o.diff.checkAndReadLogin(a); err != nil {
 				return err
 			}
 			switch len(args) {
@@ -69,11 +69,12 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 // Preview returns the plan of the rollout that follows if a channel is moved to another version. If the parameter
 // rollout is the name of a ModuleRollout, Preview returns the plan for the remaining runtimes of this rollout. The
 // report has no plan if no runtime changes its version.
-func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module, channel, version, rollout string) (
+func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module, channel, version,
+	existingRollout string) (
 	*Effects, error) {
 	o := setOptions{module: module, channel: channel, version: version, ChangeFlags: console.ChangeFlags{DryRun: true}}
-	if rollout != "" {
-		return restOfRollout(ctx, a, c, o, rollout)
+	if existingRollout != "" {
+		return restOfRollout(ctx, a, c, o, existingRollout)
 	}
 	r, _, err := effectsOf(ctx, a, c, o)
 	return r, err
@@ -81,7 +82,7 @@ func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module,
 
 // showRestOfRollout shows the plan of a rollout in progress: the stages and runtimes that are left.
 func showRestOfRollout(ctx context.Context, a *console.App, o setOptions, rollout string) error {
-	c, err := connection.RolloutControlPlane(ctx, a)
+	c, err := connection.ControlPlaneWithRollouts(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -141,11 +142,11 @@ func restOfRollout(ctx context.Context, a *console.App, c *connection.Cluster, o
 	if err != nil {
 		return nil, err
 	}
-	r.From, r.isUnderWay, r.members.DeferUntil = active.Spec.From, true, rollout.DeferralLimit(active, nil, w.now)
+	r.From, r.isUnderWay, r.members.DeferUntil = active.Spec.From, true, rollout.DeferrableUntil(active, nil, w.now)
 	if r.plan, err = plan.For(active, policy, r.fleet, w.now); err != nil {
 		return nil, console.Fail(console.ExitFailed, "%v", err)
 	}
-	r.mergePlan()
+	r.overrideWithPlan()
 	r.addWayBack(&w.after)
 	return r, nil
 }
@@ -200,7 +201,7 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 	if err != nil {
 		return console.Fail(console.ExitFailed, "nothing would move: %v", err)
 	}
-	r.members.DeferUntil = rollout.DeferralLimit(nil, policy, w.now)
+	r.members.DeferUntil = rollout.DeferrableUntil(nil, policy, w.now)
 	if policy == nil && w.urgency.Is != "" {
 		return console.Fail(console.ExitFailed, "no RolloutPolicy is for channel %s of module %s, so the version "+
 			"takes "+
@@ -224,7 +225,7 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 	if r.plan, err = plan.ForMove(what); err != nil || !r.isStaged() {
 		return err
 	}
-	r.mergePlan()
+	r.overrideWithPlan()
 	r.addWayBack(&w.after)
 	return nil
 }
@@ -249,10 +250,10 @@ func (r *Effects) addWayBack(after *channel.Catalog) {
 	}
 }
 
-// mergePlan adds the plan to the report. The plan takes precedence over the previewed effect on a runtime, because the
-// plan also considers facts about the runtime: for example, a runtime that cannot be reached, or whose module does not
-// work, is not admitted.
-func (r *Effects) mergePlan() {
+// overrideWithPlan adds the plan to the report. The plan takes precedence over the previewed effect on a runtime,
+// because the plan also considers facts about the runtime: for example, a runtime that cannot be reached, or whose
+// module does not work, is not admitted.
+func (r *Effects) overrideWithPlan() {
 	r.Policy, r.Rollout, r.Supersedes = r.plan.Rollout.Spec.Policy, r.plan.Rollout.Name, r.plan.Supersedes
 	r.Plan, r.Stages = r.plan.Digest, r.plan.Stages
 	r.UpdateSeconds, r.Ends, r.Late, r.Hold = int64(r.plan.Update.Seconds()), r.plan.Ends, r.plan.Late, r.plan.Hold
@@ -329,13 +330,13 @@ func (r *Effects) showStages(p *console.Page) {
 		rows = append(rows, []string{s.Name, p.Clip(connection.StageSelectionText(&r.plan.Rollout.Spec.Stages[i]), 40),
 			fmt.Sprint(s.Runtimes), fmt.Sprint(s.Begun), fmt.Sprint(s.Moving), console.OrDash(strings.Join(blocked,
 				", ")),
-			fmt.Sprint(s.Concurrency), fmt.Sprint(s.AllowedFailures), p.When(s.Begins), p.When(s.Ends),
+			fmt.Sprint(s.Concurrency), fmt.Sprint(s.AllowedFailures), p.FormatUTC(s.Begins), p.FormatUTC(s.Ends),
 			console.OrDash(strings.Join(then, ", "))})
 	}
 	p.Table([]string{"STAGE", "WHO", "RUNTIMES", "BEGUN", "CAN BEGIN", "BLOCKED", "AT A TIME", "MAY FAIL", "BEGINS",
 		"ENDS", "THEN"}, rows)
 	p.Line("")
-	r.showForecast(p)
+	r.showExpectedEnd(p)
 	if r.Pinned > 0 {
 		p.Line("Runtimes that have pinned a version, and take no part: %d.", r.Pinned)
 	}
@@ -350,14 +351,14 @@ func (r *Effects) showStages(p *console.Page) {
 	}
 }
 
-// showForecast shows the time at which all runtimes are expected to have the version, and what may delay this time.
-func (r *Effects) showForecast(p *console.Page) {
+// showExpectedEnd shows the time at which all runtimes are expected to have the version, and what may delay this time.
+func (r *Effects) showExpectedEnd(p *console.Page) {
 	if r.Hold != nil {
 		p.Wrap("", "Nobody begins now: "+r.Hold.Message+"; what to do: "+r.Hold.Remedy)
 	}
 	if !r.Ends.IsZero() {
 		p.Wrap("", fmt.Sprintf("All runtimes have the version by %s UTC, if nothing fails, approvals are given at once, and an update takes %s.",
-			p.When(r.Ends), duration.HumanDuration(r.plan.Update)))
+			p.FormatUTC(r.Ends), duration.HumanDuration(r.plan.Update)))
 	}
 	const limit = 10
 	if len(r.Late) == 0 || r.WindowsUnknown != "" {
@@ -370,7 +371,7 @@ func (r *Effects) showForecast(p *console.Page) {
 			p.Line("  and %d more, see -o wide", len(r.Late)-limit)
 			break
 		}
-		about := "its window opens at " + p.When(l.Opens) + " UTC"
+		about := "its window opens at " + p.FormatUTC(l.Opens) + " UTC"
 		if l.Opens.IsZero() {
 			about = l.Message
 		}
@@ -385,9 +386,8 @@ func hasOrHave(n int) string {
 	return "have"
 }
 
-// waitForRolloutCreationOrCompletion waits until the manager has made the rollout, and with --wait until all runtimes
-// have the version.
-func waitForRolloutCreationOrCompletion(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
+// waitForRollout waits until the manager has made the rollout, and with --wait until all runtimes have the version.
+func waitForRollout(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
 	name string) error {
 	if o.NoWait {
 		return nil

@@ -59,7 +59,7 @@ func (o *setOptions) checkUrgencyIsNew(release *v1beta2.ModuleReleaseMeta) error
 		return nil
 	}
 	after := release.DeepCopy()
-	o.setUrgencyAnnotation(after)
+	o.setUrgencyLine(after)
 	if is, err := urgency.Of(after, o.channel, o.version); err != nil || is != o.urgency {
 		return console.Fail(console.ExitFailed, "an earlier move of channel %s to version %s had the same urgency and "+
 			"reason: give another --reason", o.channel, o.version)
@@ -67,10 +67,10 @@ func (o *setOptions) checkUrgencyIsNew(release *v1beta2.ModuleReleaseMeta) error
 	return nil
 }
 
-// setUrgencyAnnotation sets the line of a channel in the annotation [v1beta2.AnnotationUrgency], which declares moves
-// of channels as urgent. If the move is not urgent, setUrgencyAnnotation removes the line of the channel, so that an
-// old line has no effect on the move.
-func (o *setOptions) setUrgencyAnnotation(release *v1beta2.ModuleReleaseMeta) {
+// setUrgencyLine sets the line of a channel in the annotation [v1beta2.AnnotationUrgency], which declares moves of
+// channels as urgent. If the move is not urgent, setUrgencyLine removes the line of the channel, so that an old line
+// has no effect on the move.
+func (o *setOptions) setUrgencyLine(release *v1beta2.ModuleReleaseMeta) {
 	line := ""
 	if o.urgency.Is != "" {
 		line = o.urgency.Line(o.channel, o.version)
@@ -86,14 +86,14 @@ func (o *setOptions) setUrgencyAnnotation(release *v1beta2.ModuleReleaseMeta) {
 	release.Annotations[v1beta2.AnnotationUrgency] = value
 }
 
-// urgencyChange returns the merge patch of the annotations, or nil if the annotations do not change.
-func (o *setOptions) urgencyChange(annotations map[string]string) map[string]any {
+// urgencyPatchOrNil returns the merge patch of the annotations, or nil if the annotations do not change.
+func (o *setOptions) urgencyPatchOrNil(annotations map[string]string) map[string]any {
 	after := &v1beta2.ModuleReleaseMeta{}
 	before, found := annotations[v1beta2.AnnotationUrgency]
 	if found {
 		after.Annotations = map[string]string{v1beta2.AnnotationUrgency: before}
 	}
-	o.setUrgencyAnnotation(after)
+	o.setUrgencyLine(after)
 	value, remains := after.Annotations[v1beta2.AnnotationUrgency]
 	switch {
 	case remains && value != before:
@@ -104,8 +104,8 @@ func (o *setOptions) urgencyChange(annotations map[string]string) map[string]any
 	return nil
 }
 
-// asUrgent returns a text about how urgent the move is, for the question to the user.
-func (r *Effects) asUrgent() string {
+// urgencySuffix returns a text about how urgent the move is, for the question to the user.
+func (r *Effects) urgencySuffix() string {
 	switch r.Urgency {
 	case v1beta2.UrgencyHotfix:
 		return " as a hotfix"

@@ -75,9 +75,9 @@ func TestWindowsAreFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newControlPlane(t)
-			s.Change(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
+			s.Patch(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
 				`{"spec":{"skipMaintenanceWindows":false}}`)
-			s.Change(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/moduletemplates/sample-2.0.0",
+			s.Patch(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/moduletemplates/sample-2.0.0",
 				`{"spec":{"requiresDowntime":true}}`)
 			r := s.Object(release).DeepCopy()
 			is := map[string]any{"channel": "regular", "version": "1.0.0", "target": "1.0.0", "revision": int64(1)}

@@ -336,8 +336,8 @@ func (r *checker) checkManagerDeploymentAndLeases(ctx context.Context) {
 	}
 }
 
-// managerFlag returns the value of a flag of the manager, or "".
-func (r *checker) managerFlag(name string) string {
+// managerFlagOrEmpty returns the value of a flag of the manager, or "".
+func (r *checker) managerFlagOrEmpty(name string) string {
 	value, _ := connection.ManagerFlag(r.deployment, name)
 	return value
 }
@@ -349,16 +349,16 @@ func (r *checker) checkManagerFlagReferences(ctx context.Context) {
 		{"skr-image-pull-secret", "secrets", "Secret"},
 		{"maintenance-policy-configmap", "configmaps", "ConfigMap"},
 	} {
-		if name := r.managerFlag(of.flag); name != "" {
+		if name := r.managerFlagOrEmpty(of.flag); name != "" {
 			r.checkNamed(ctx, of.flag, of.resource, of.kind, name)
 		}
 	}
-	if host := r.managerFlag("oci-registry-host"); host != "" {
+	if host := r.managerFlagOrEmpty("oci-registry-host"); host != "" {
 		r.checkRegistry(ctx, host)
-	} else if name := r.managerFlag("oci-registry-cred-secret"); name != "" {
-		r.checkRegistryOfSecret(ctx, name)
+	} else if name := r.managerFlagOrEmpty("oci-registry-cred-secret"); name != "" {
+		r.checkRegistryNamedInSecret(ctx, name)
 	}
-	if address := r.managerFlag("listener-address"); address != "" {
+	if address := r.managerFlagOrEmpty("listener-address"); address != "" {
 		r.checkListenerServiceAndTCP(ctx, address)
 	}
 }
@@ -377,9 +377,9 @@ func (r *checker) checkNamed(ctx context.Context, flag, resource, kind, name str
 	}
 }
 
-// checkRegistryOfSecret reads the name of the registry from the Secret that contains the login for the registry, and
-// checks the registry. checkRegistryOfSecret does not log in to the registry.
-func (r *checker) checkRegistryOfSecret(ctx context.Context, secret string) {
+// checkRegistryNamedInSecret reads the name of the registry from the Secret that contains the login for the registry,
+// and checks the registry. checkRegistryNamedInSecret does not log in to the registry.
+func (r *checker) checkRegistryNamedInSecret(ctx context.Context, secret string) {
 	s := &corev1.Secret{}
 	if err := r.GetJSON(ctx, "/api/v1/namespaces/"+r.Namespace+"/secrets/"+secret, s); err != nil {
 		return // checkNamed has reported that

@@ -82,7 +82,7 @@ func (r *versionReport) read(ctx context.Context, c *connection.Cluster, namespa
 		return nil
 	}
 	if c.Namespace = namespace; namespace == "" {
-		c.Namespace = c.KymaNamespace(ctx)
+		c.Namespace = c.DetectKymaNamespace(ctx)
 	}
 	r.Manager = liveness.Read(ctx, c).Report(time.Time{})
 	counts := map[string]int{}

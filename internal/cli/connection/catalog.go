@@ -183,8 +183,8 @@ func CompareVersions(a, b string) int {
 	return va.Compare(vb)
 }
 
-// HasLabels reports whether the ModuleReleaseMeta of a module matches a label selector.
-func (s *Catalog) HasLabels(selector labels.Selector, module string) bool {
+// ReleaseMatches reports whether the ModuleReleaseMeta of a module matches a label selector.
+func (s *Catalog) ReleaseMatches(selector labels.Selector, module string) bool {
 	of := labels.Set{}
 	if r := s.Releases[module]; r != nil {
 		of = r.Labels

@@ -42,8 +42,8 @@ func CatalogModules(a *console.App) console.NameSource {
 	}
 }
 
-// EnabledModules returns a source for completion with the names of the modules that the runtime requests or has.
-func EnabledModules(a *console.App) console.NameSource {
+// ModulesOfOwnRuntime returns a source for completion with the names of the modules that the runtime requests or has.
+func ModulesOfOwnRuntime(a *console.App) console.NameSource {
 	return func(ctx context.Context, _ []string) []string {
 		c, err := Runtime(ctx, a)
 		if err != nil {

@@ -68,14 +68,14 @@ func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
 			"%s is a runtime, but this command needs a control plane: choose another --context", c)
 	}
 	if c.Namespace == "" {
-		c.Namespace = c.KymaNamespace(ctx)
+		c.Namespace = c.DetectKymaNamespace(ctx)
 	}
 	return c, nil
 }
 
-// KymaNamespace returns the namespace of the Kymas in a control plane. If a control plane manages only itself, its Kyma
-// is in the namespace kyma-system, as in a runtime.
-func (c *Cluster) KymaNamespace(ctx context.Context) string {
+// DetectKymaNamespace returns the namespace of the Kymas in a control plane. If a control plane manages only itself,
+// its Kyma is in the namespace kyma-system, as in a runtime.
+func (c *Cluster) DetectKymaNamespace(ctx context.Context) string {
 	for _, namespace := range []string{v1beta2.ControlPlaneNamespace, v1beta2.RuntimeNamespace} {
 		if list := (&metav1.PartialObjectMetadataList{}); c.listMetadata(ctx, "Kyma", namespace, 1, list) == nil &&
 			len(list.Items) > 0 {
@@ -126,7 +126,7 @@ func ControlPlaneOrRuntime(ctx context.Context, a *console.App) (*Cluster, error
 	}
 	c.Namespace = v1beta2.RuntimeNamespace
 	if c.IsControlPlane() {
-		c.Namespace = c.KymaNamespace(ctx)
+		c.Namespace = c.DetectKymaNamespace(ctx)
 	}
 	return c, nil
 }
@@ -247,7 +247,7 @@ func (c *Cluster) DetectKinds(ctx context.Context) error {
 	err := c.GetJSON(ctx, "/apis/"+v1beta2.GroupVersion.String(), list)
 	switch {
 	case apierrors.IsNotFound(err):
-		return c.explainMissingKinds(ctx)
+		return c.explainMissingAPIVersion(ctx)
 	case err != nil:
 		return c.Explain(err, "detecting the served kinds")
 	}
@@ -266,8 +266,9 @@ func (c *Cluster) DetectKinds(ctx context.Context) error {
 	return nil
 }
 
-// explainMissingKinds returns the error for a cluster that does not serve the version of our API group that klm needs.
-func (c *Cluster) explainMissingKinds(ctx context.Context) error {
+// explainMissingAPIVersion returns the error for a cluster that does not serve the version of our API group that klm
+// needs.
+func (c *Cluster) explainMissingAPIVersion(ctx context.Context) error {
 	group := &metav1.APIGroup{}
 	if err := c.GetJSON(ctx, "/apis/"+v1beta2.GroupVersion.Group, group); err == nil && len(group.Versions) > 0 {
 		var versions []string

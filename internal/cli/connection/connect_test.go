@@ -477,7 +477,7 @@ func TestCompletion(t *testing.T) {
 		"OfRuntime":      {connection.ModulesOfRuntime, []string{"runtime-a"}, []string{"sample"}},
 		"UnknownRuntime": {connection.ModulesOfRuntime, []string{"runtime-x"}, nil},
 		"NoRuntime":      {connection.ModulesOfRuntime, nil, nil},
-		"Enabled":        {connection.EnabledModules, nil, nil}, // this is no runtime
+		"Enabled":        {connection.ModulesOfOwnRuntime, nil, nil}, // this is no runtime
 	}
 	for name, c := range cases {
 		if diff := cmp.Diff(c.want, c.source(up)(t.Context(), c.args)); diff != "" {

@@ -40,7 +40,7 @@ func (c *Cluster) Explain(err error, doing string) error {
 		return console.Fail(console.ExitForbidden,
 			"%s: %s does not accept the credentials: log in again, or use another context", doing, c)
 	case apierrors.IsForbidden(err), isAnswer(apply.RuntimeForbidden):
-		return console.Fail(console.ExitForbidden, "%s: %s", doing, missingPermission(err))
+		return console.Fail(console.ExitForbidden, "%s: %s", doing, missingPermissionText(err))
 	case apierrors.IsNotFound(err):
 		return console.Fail(console.ExitNotFound, "%s: %s", doing, err.Error())
 	case apierrors.IsConflict(err):
@@ -64,9 +64,9 @@ func messageWithoutURL(err error) string {
 var forbiddenRequest = regexp.MustCompile(
 	`User "([^"]*)" cannot (\w+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?`)
 
-// missingPermission returns a text about the permission that a forbidden request needs. missingPermission finds the
-// permission in the error message of the API server.
-func missingPermission(err error) string {
+// missingPermissionText returns a text about the permission that a forbidden request needs. missingPermissionText finds
+// the permission in the error message of the API server.
+func missingPermissionText(err error) string {
 	m := forbiddenRequest.FindStringSubmatch(err.Error())
 	if m == nil {
 		return "not allowed: " + err.Error()

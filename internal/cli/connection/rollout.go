@@ -21,8 +21,8 @@ const (
 	ResourcePolicies = "rolloutpolicies"
 )
 
-// RolloutControlPlane connects to a control plane that has rollouts.
-func RolloutControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
+// ControlPlaneWithRollouts connects to a control plane that has rollouts.
+func ControlPlaneWithRollouts(ctx context.Context, a *console.App) (*Cluster, error) {
 	c, err := ControlPlane(ctx, a)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c *Cluster) rolloutNames(ctx context.Context) []string {
 // "accepts", a function, returns true.
 func RolloutNames(a *console.App, accepts func(*v1beta2.ModuleRollout) bool) console.NameSource {
 	return func(ctx context.Context, _ []string) []string {
-		c, err := RolloutControlPlane(ctx, a)
+		c, err := ControlPlaneWithRollouts(ctx, a)
 		if err != nil {
 			return nil
 		}

@@ -35,9 +35,9 @@ func RegisterMaintenancePolicyFlag(f *pflag.FlagSet, name *string) {
 }
 
 // MaintenancePolicy returns the maintenance policy of the manager. The policy is in the ConfigMap with the given name.
-// If the parameter "name" is "", the Deployment of the manager determines the ConfigMap: by a flag, or by a volume. If
-// the policy cannot be determined, the result p is nil, and the result "whyUnknown" contains the reason.
-func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (
+// If the parameter "configMap" is "", the Deployment of the manager determines the ConfigMap: by a flag, or by a
+// volume. If the policy cannot be determined, the result p is nil, and the result "whyUnknown" contains the reason.
+func (c *Cluster) MaintenancePolicy(ctx context.Context, configMap string) (
 	p *channel.Policy, whyUnknown string, err error) {
 	key, least := channel.PolicyKey, config.DefaultManager().MinMaintenanceWindowSize
 	d := &appsv1.Deployment{}
@@ -47,7 +47,7 @@ func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (
 			least = is
 		}
 	}
-	isGiven := name != ""
+	isGiven := configMap != ""
 	switch {
 	case isGiven:
 	case apierrors.IsNotFound(failed):
@@ -55,13 +55,13 @@ func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (
 	case failed != nil:
 		return nil, c.Explain(failed, "reading the Deployment of the manager").Error(), nil
 	default:
-		if name, key = maintenancePolicyRef(d); name == "" {
+		if configMap, key = maintenancePolicyRef(d); configMap == "" {
 			return nil, "the Deployment of the manager neither names nor mounts a ConfigMap with a maintenance policy", nil
 		}
 	}
 	cm := &corev1.ConfigMap{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, cm); err != nil {
-		err = c.Explain(err, "reading ConfigMap "+name)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: configMap}, cm); err != nil {
+		err = c.Explain(err, "reading ConfigMap "+configMap)
 		if isGiven {
 			return nil, "", err
 		}
@@ -72,10 +72,10 @@ func (c *Cluster) MaintenancePolicy(ctx context.Context, name string) (
 	}
 	p, err = channel.PolicyFromConfigMap(cm.Data)
 	if err != nil && isGiven {
-		return nil, "", console.Fail(console.ExitFailed, "ConfigMap %s: %v", name, err)
+		return nil, "", console.Fail(console.ExitFailed, "ConfigMap %s: %v", configMap, err)
 	}
 	if err != nil {
-		return nil, "ConfigMap " + name + ": " + err.Error(), nil
+		return nil, "ConfigMap " + configMap + ": " + err.Error(), nil
 	}
 	p.MinRemaining = least
 	return p, "", nil

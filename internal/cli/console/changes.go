@@ -20,7 +20,7 @@ func (p *Page) Changes(changes []trial.Change, unchanged int) {
 			shown = shown[:limit]
 		}
 		for _, f := range shown {
-			before, after := p.clipPair(OrDash(f.Before), OrDash(f.After), 60)
+			before, after := p.clipToDifference(OrDash(f.Before), OrDash(f.After), 60)
 			p.Line("           %s: %s → %s", f.Path, before, after)
 		}
 		if more := len(c.Fields) - len(shown); more > 0 {
@@ -33,9 +33,10 @@ func (p *Page) Changes(changes []trial.Change, unchanged int) {
 	p.Line("%s unchanged", Count(unchanged, "object"))
 }
 
-// clipPair shortens the old and the new value of a change to a limit, unless the user has requested -o wide. If both
-// values have the same beginning, clipPair leaves out the beginning, so that the first difference is visible.
-func (p *Page) clipPair(a, b string, limit int) (string, string) {
+// clipToDifference shortens the old and the new value of a change to a limit, unless the user has requested -o wide. If
+// both values have the same beginning, clipToDifference leaves out the beginning, so that the first difference is
+// visible.
+func (p *Page) clipToDifference(a, b string, limit int) (string, string) {
 	one, two := []rune(strings.Join(strings.Fields(a), " ")), []rune(strings.Join(strings.Fields(b), " "))
 	same := 0
 	for same < min(len(one), len(two)) && one[same] == two[same] {

@@ -152,7 +152,7 @@ func PrintListing[T any, R interface {
 		if err != nil {
 			return nil, err
 		}
-		return Arrange[T](l, all, keep)
+		return SelectAndSort[T](l, all, keep)
 	}
 	if !l.Watch {
 		all, err := rows()
@@ -162,7 +162,7 @@ func PrintListing[T any, R interface {
 		return a.Print(all)
 	}
 	screen := Screen{App: a}
-	return Repeat(ctx, changed(), func() error {
+	return RefreshUntilDone(ctx, changed(), func() error {
 		all, err := rows()
 		if err != nil {
 			return err
@@ -171,8 +171,8 @@ func PrintListing[T any, R interface {
 	})
 }
 
-// Arrange returns the rows that the function "keep" accepts, in the order of --sort-by.
-func Arrange[T any, R ~[]T](l *Listing, all R, keep func(*T) bool) (R, error) {
+// SelectAndSort returns the rows that the function "keep" accepts, in the order of --sort-by.
+func SelectAndSort[T any, R ~[]T](l *Listing, all R, keep func(*T) bool) (R, error) {
 	kept := R{}
 	for i := range all {
 		if keep == nil || keep(&all[i]) {

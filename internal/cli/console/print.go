@@ -31,7 +31,7 @@ type Report interface {
 
 // Print writes a report to Out in the format of --output.
 func (a *App) Print(r Report) error {
-	text, err := a.encode(r)
+	text, err := a.format(r)
 	if err != nil {
 		return err
 	}
@@ -41,12 +41,12 @@ func (a *App) Print(r Report) error {
 	return nil
 }
 
-// encode returns a report in the format of --output.
-func (a *App) encode(r Report) (string, error) {
-	if template, is := a.templateOf(config.FormatJSONPath); is {
+// format returns a report in the format of --output.
+func (a *App) format(r Report) (string, error) {
+	if template, is := a.outputTemplate(config.FormatJSONPath); is {
 		return byPath(r, template)
 	}
-	if template, is := a.templateOf(config.FormatCustomColumns); is {
+	if template, is := a.outputTemplate(config.FormatCustomColumns); is {
 		return a.byColumns(r, template)
 	}
 	var text []byte
@@ -197,9 +197,9 @@ func (p *Page) Age(t time.Time) string {
 	return duration.HumanDuration(max(p.Now.Sub(t), 0))
 }
 
-// When returns a time in UTC, such as Sat 28 Nov 22:00. If the time is in another year, the text contains the year.
-// When returns "now" for the present minute, and "-" for the zero time.
-func (p *Page) When(t time.Time) string {
+// FormatUTC returns a time in UTC, such as Sat 28 Nov 22:00. If the time is in another year, the text contains the
+// year. FormatUTC returns "now" for the present minute, and "-" for the zero time.
+func (p *Page) FormatUTC(t time.Time) string {
 	switch t = t.UTC(); {
 	case t.IsZero():
 		return "-"

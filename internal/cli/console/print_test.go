@@ -67,7 +67,7 @@ func TestClipPair(t *testing.T) {
 		"Wide": {"all is shown", long + "a", long + "b", true, long + "a", long + "b"},
 	}
 	for name, c := range cases {
-		a, b := (&Page{Wide: c.wide}).clipPair(c.a, c.b, 21)
+		a, b := (&Page{Wide: c.wide}).clipToDifference(c.a, c.b, 21)
 		if a != c.wantA || b != c.wantB {
 			t.Errorf("%s: %s: got %q and %q, want %q and %q", name, c.reason, a, b, c.wantA, c.wantB)
 		}

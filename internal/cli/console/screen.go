@@ -14,7 +14,7 @@ type Screen struct {
 
 // Show shows the report if it differs from the last shown report.
 func (s *Screen) Show(r Report) error {
-	text, err := s.App.encode(r)
+	text, err := s.App.format(r)
 	if err != nil || text == s.last {
 		return err
 	}
@@ -40,9 +40,9 @@ const (
 	refreshInterval = 10 * time.Second
 )
 
-// Repeat runs the function show immediately, after each change, and at an interval, until ctx ends or the function show
-// fails. After several changes within half a second, Repeat runs the function show once.
-func Repeat(ctx context.Context, changed <-chan struct{}, show func() error) error {
+// RefreshUntilDone runs the function show immediately, after each change, and at an interval, until ctx ends or the
+// function show fails. After several changes within half a second, RefreshUntilDone runs the function show once.
+func RefreshUntilDone(ctx context.Context, changed <-chan struct{}, show func() error) error {
 	ticker := time.NewTicker(refreshInterval)
 	defer ticker.Stop()
 	for {

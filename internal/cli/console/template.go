@@ -37,9 +37,10 @@ func fieldsOf(value any) (fields any, err error) {
 	return fields, nil
 }
 
-// asItems puts a list into the field items, as kubectl does, so that users can write {.items[*].name} as well as
+// wrapListInItems puts a list into the field items, as kubectl does, so that users can write {.items[*].name} as well
+// as
 // {[*].name}.
-func asItems(fields any, template string) any {
+func wrapListInItems(fields any, template string) any {
 	if list, is := fields.([]any); is && strings.Contains(template, ".items") {
 		return map[string]any{"items": list}
 	}
@@ -57,7 +58,7 @@ func byPath(r Report, template string) (string, error) {
 		return "", err
 	}
 	var b bytes.Buffer
-	if err := p.Execute(&b, asItems(fields, template)); err != nil {
+	if err := p.Execute(&b, wrapListInItems(fields, template)); err != nil {
 		return "", Fail(ExitUsage, "--output: %v: -o json shows the fields", err)
 	}
 	return b.String(), nil
@@ -105,9 +106,9 @@ func cellOf(p *jsonpath.JSONPath, element any) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// templateOf returns the template in the value of --output.
-func (a *App) templateOf(format string) (string, bool) {
-	return strings.CutPrefix(a.Config.Output, format)
+// outputTemplate returns the template in the value of --output.
+func (a *App) outputTemplate(prefix string) (template string, found bool) {
+	return strings.CutPrefix(a.Config.Output, prefix)
 }
 
 // IsForPeople reports whether the output format is a text for people.

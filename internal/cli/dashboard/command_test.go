@@ -235,7 +235,7 @@ func TestCommand(t *testing.T) {
 		}
 	}
 
-	server.Change(t, runtimePath, `{"status":{"state":"Ready","conditions":[]}}`)
+	server.Patch(t, runtimePath, `{"status":{"state":"Ready","conditions":[]}}`)
 	until(t, "the change", func() bool { return strings.Contains(get(base), "state-Ready\">Ready</span> 1") })
 }
 

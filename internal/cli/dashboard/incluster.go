@@ -60,11 +60,11 @@ func (o *clusterOptions) complete() (host string, err error) {
 			o.url)
 	}
 	o.signIn.RedirectURL = strings.TrimSuffix(o.url, "/") + signin.CallbackPath
-	if o.signIn.Key, err = readSecret("--cookie-key-file", o.cookieKeyFile); err != nil {
+	if o.signIn.Key, err = readSecretFile("--cookie-key-file", o.cookieKeyFile); err != nil {
 		return "", err
 	}
 	if o.clientSecretFile != "" {
-		secret, err := readSecret("--oidc-client-secret-file", o.clientSecretFile)
+		secret, err := readSecretFile("--oidc-client-secret-file", o.clientSecretFile)
 		if err != nil {
 			return "", err
 		}
@@ -76,8 +76,8 @@ func (o *clusterOptions) complete() (host string, err error) {
 	return at.Host, nil
 }
 
-// readSecret reads the secret from the file that a flag names.
-func readSecret(flag, file string) ([]byte, error) {
+// readSecretFile reads the secret from the file that a flag names.
+func readSecretFile(flag, file string) ([]byte, error) {
 	if file == "" {
 		return nil, console.Fail(console.ExitUsage, "%s is required in a cluster", flag)
 	}

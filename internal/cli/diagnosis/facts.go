@@ -93,7 +93,7 @@ func Read(ctx context.Context, c *connection.Cluster, name string, o Options) (*
 			return nil, err
 		}
 	}
-	return f, f.readCatalogAndEvents(ctx, o.Module)
+	return f, f.readCatalogAndModuleEvents(ctx, o.Module)
 }
 
 // RequireModuleInRuntime returns an error if the runtime neither requests nor has the module.
@@ -118,9 +118,9 @@ func (f *Facts) RequireModuleInRuntime(ctx context.Context, module string) error
 		console.SuggestionText(module, names))
 }
 
-// readCatalogAndEvents reads the part of the catalog that the Kyma requests, and the events about the Manifest of the
-// module.
-func (f *Facts) readCatalogAndEvents(ctx context.Context, module string) error {
+// readCatalogAndModuleEvents reads the part of the catalog that the Kyma requests, and the events about the Manifest of
+// the module.
+func (f *Facts) readCatalogAndModuleEvents(ctx context.Context, module string) error {
 	all, ctx := errgroup.WithContext(ctx)
 	if f.Catalog == nil {
 		all.Go(func() (err error) {
@@ -154,12 +154,12 @@ func (f *Facts) Manifest(module string) *v1beta2.Manifest {
 
 // readEvents lists the events about an object. In a large control plane this can take long, because the API server has
 // no index of events by object.
-func readEvents(ctx context.Context, c *connection.Cluster, name string) ([]corev1.Event, error) {
+func readEvents(ctx context.Context, c *connection.Cluster, objectName string) ([]corev1.Event, error) {
 	const eventsTimeout = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
 	defer cancel()
 	var list corev1.EventList
-	err := c.List(ctx, &list, c.InNamespace(), client.MatchingFields{"involvedObject.name": name})
+	err := c.List(ctx, &list, c.InNamespace(), client.MatchingFields{"involvedObject.name": objectName})
 	list.Items = slices.DeleteFunc(list.Items, func(e corev1.Event) bool {
 		return !strings.HasPrefix(e.InvolvedObject.APIVersion, v1beta2.GroupVersion.Group+"/")
 	})
@@ -234,13 +234,14 @@ func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1bet
 
 // readPoliciesAndRollouts reads all RolloutPolicies and the named ModuleRollouts into a catalog. The catalog does not
 // contain the names of ModuleRollouts that do not exist.
-func readPoliciesAndRollouts(ctx context.Context, c *connection.Cluster, into *connection.Catalog, names []string) (
+func readPoliciesAndRollouts(ctx context.Context, c *connection.Cluster, into *connection.Catalog,
+	rolloutNames []string) (
 	err error) {
 	if into.Policies, err = c.Policies(ctx); err != nil {
 		return err
 	}
 	into.Rollouts = map[string]*v1beta2.ModuleRollout{}
-	for _, name := range names {
+	for _, name := range rolloutNames {
 		if name == "" || !c.Serves[connection.ResourceRollouts] {
 			continue
 		}

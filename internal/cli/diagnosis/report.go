@@ -100,7 +100,7 @@ func (f *Facts) Report(module string) *Report {
 		Blockers: []Blocker{}, Notes: f.Notes,
 	}
 	if f.Manager != nil {
-		r.Manager = f.Manager.Report(f.lastChange())
+		r.Manager = f.Manager.Report(f.lastOperationTime())
 	}
 	for _, m := range f.Modules() {
 		if module == "" || m.Name == module {
@@ -131,8 +131,8 @@ func (f *Facts) Report(module string) *Report {
 	return r
 }
 
-// lastChange returns the time of the newest change of the states of the Kyma and its Manifests.
-func (f *Facts) lastChange() time.Time {
+// lastOperationTime returns the time of the newest change of the states of the Kyma and its Manifests.
+func (f *Facts) lastOperationTime() time.Time {
 	newest := f.Kyma.Status.LastOperation.LastUpdateTime.Time
 	for i := range f.Manifests {
 		if t := f.Manifests[i].Status.LastOperation.LastUpdateTime.Time; t.After(newest) {
@@ -153,17 +153,17 @@ func (f *Facts) Modules() []Module {
 			m.State, m.Channel, m.Installed = entry.State, entry.Channel, versionInRuntime(entry)
 		}
 		if is := f.Manifest(name); is != nil {
-			m.Installed, m.Target = installedOrInstallingVersion(is), targetIfControlPlane(is)
+			m.Installed, m.Target = statusVersion(is), targetIfControlPlane(is)
 		}
 		if m.Kind = "removing"; spec != nil {
-			f.resolve(&m, requested, spec, entry)
+			f.resolveVersions(&m, requested, spec, entry)
 			m.Withdrawn = f.withdrawnText(&m)
 		}
 		all = append(all, m)
 	}
 	for i := range f.Manifests {
 		if is := &f.Manifests[i]; is.IsMandatory() {
-			m := Module{Name: is.ModuleName(), Desired: is.Spec.Version, Installed: installedOrInstallingVersion(is),
+			m := Module{Name: is.ModuleName(), Desired: is.Spec.Version, Installed: statusVersion(is),
 				State: cmp.Or(is.Status.State, console.StateNew), Kind: "mandatory", Target: targetIfControlPlane(is)}
 			if m.Installed != m.Desired {
 				m.Next = m.Desired
@@ -227,9 +227,9 @@ func versionInRuntime(entry *v1beta2.ModuleStatus) string {
 	return entry.Version
 }
 
-// resolve sets the desired and the next version of a requested module, as package channel decides. The parameter entry
-// may be nil.
-func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module, entry *v1beta2.ModuleStatus) {
+// resolveVersions sets the desired and the next version of a requested module, as package channel decides. The
+// parameter entry may be nil.
+func (f *Facts) resolveVersions(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module, entry *v1beta2.ModuleStatus) {
 	request := f.Request(requested, spec, m.Installed)
 	if is := f.Manifest(m.Name); is != nil { // the result depends on the version that was requested last
 		request.ManifestVersion = cmp.Or(is.Annotations[v1beta2.AnnotationRequestedVersion], is.Spec.Version)
@@ -263,9 +263,9 @@ func (f *Facts) Request(requested *v1beta2.Kyma, m *v1beta2.Module, installed st
 	return w
 }
 
-// installedOrInstallingVersion returns the installed version. If no version is installed yet,
-// installedOrInstallingVersion returns the version that is being installed.
-func installedOrInstallingVersion(m *v1beta2.Manifest) string { return m.Status.Version }
+// statusVersion returns the installed version. If no version is installed yet, statusVersion returns the version that
+// is being installed.
+func statusVersion(m *v1beta2.Manifest) string { return m.Status.Version }
 
 // AgentText returns a text about whether the agent of the runtime is connected, and since when. If klm is connected to
 // a runtime, AgentText returns "".
@@ -484,7 +484,7 @@ func (f *Facts) lastEvents(limit int) []eventLine {
 // Err returns an error if no manager runs on the control plane. If a manager runs, Err returns an error with the
 // reasons of all blockers, or nil if there is no blocker.
 func (r *Report) Err() error {
-	if err := r.Manager.ErrIfNoManager(); err != nil || len(r.Blockers) == 0 {
+	if err := r.Manager.ErrIfNotWorking(); err != nil || len(r.Blockers) == 0 {
 		return err
 	}
 	var reasons []string

@@ -22,7 +22,7 @@ func Why(ctx context.Context, a *console.App, c *connection.Cluster, name, modul
 		return r.Err()
 	}
 	screen := console.Screen{App: a}
-	return console.Repeat(ctx, c.KymaChanges(ctx, name), func() error {
+	return console.RefreshUntilDone(ctx, c.KymaChanges(ctx, name), func() error {
 		r, err := readReport(ctx, a, c, name, module)
 		if err != nil {
 			return err

@@ -113,7 +113,7 @@ func dryRunModuleVersion(ctx context.Context, a *console.App, o diffOptions) err
 	}
 	f.Manifests = manifests.Items
 	installed := f.Manifest(o.module)
-	i, err := loadVersion(ctx, s, o, installed, version)
+	i, err := loadVersionFromRegistry(ctx, s, o, installed, version)
 	if err != nil {
 		return err
 	}
@@ -198,8 +198,8 @@ func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content
 	return w
 }
 
-// loadVersion reads a version of the module from its registry.
-func loadVersion(ctx context.Context, s *connection.Catalog, o diffOptions, installed *v1beta2.Manifest,
+// loadVersionFromRegistry reads a version of the module from its registry.
+func loadVersionFromRegistry(ctx context.Context, s *connection.Catalog, o diffOptions, installed *v1beta2.Manifest,
 	version string) (*content.Installation, error) {
 	place, component := o.registry, ""
 	if r := s.Releases[o.module]; r != nil {

@@ -45,7 +45,7 @@ klm retry --state=Error -l kyma-project.io/region=eu-central-1 --module sample -
 			if err != nil {
 				return err
 			}
-			if err := liveness.Read(cmd.Context(), c).Report(time.Time{}).ErrIfNoManager(); err != nil {
+			if err := liveness.Read(cmd.Context(), c).Report(time.Time{}).ErrIfNotWorking(); err != nil {
 				return console.Fail(console.ExitNoManager, "nothing was requested: %v", err)
 			}
 			if o.state != "" || o.Selector != "" {
@@ -156,7 +156,7 @@ func (o *retryOptions) plan(ctx context.Context, _ *console.App, c *connection.C
 			return done, nil
 		}
 		return done, connection.WaitForKyma(ctx, a, c, k.Name, o.Timeout, func(k *v1beta2.Kyma) connection.Progress {
-			return retryProgress(k, o.module)
+			return progressUntilReady(k, o.module)
 		})
 	}
 	return p, nil
@@ -215,8 +215,8 @@ func requestRetry(ctx context.Context, c *connection.Cluster, o client.Object, n
 	return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(connection.FieldOwner))
 }
 
-// retryProgress returns the progress of a retry of a runtime, or of one of its modules.
-func retryProgress(k *v1beta2.Kyma, module string) connection.Progress {
+// progressUntilReady returns the progress of a retry of a runtime, or of one of its modules.
+func progressUntilReady(k *v1beta2.Kyma, module string) connection.Progress {
 	if k == nil {
 		return connection.Progress{Done: true} // its deletion was blocked, and is complete now
 	}

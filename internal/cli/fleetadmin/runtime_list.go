@@ -79,7 +79,7 @@ func sortRuntimeRows(l *console.Listing, all runtimeList) (runtimeList, error) {
 	slices.SortFunc(all, func(a, b runtimeRow) int {
 		return cmp.Or(strings.Compare(a.Context, b.Context), strings.Compare(a.Name, b.Name))
 	})
-	return console.Arrange[runtimeRow](l, all, nil)
+	return console.SelectAndSort[runtimeRow](l, all, nil)
 }
 
 // listRuntimes prints the runtimes that the filters accept. With --watch, listRuntimes also shows their changes.

@@ -17,7 +17,7 @@ func TestWhyCode(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)
 	fixture.Case{Reason: "nothing is in the way", Args: "why runtime-a", Code: console.ExitOK,
 		Want: []string{"Nothing is in the way."}}.Check(t, Commands, s.Kubeconfig)
-	s.Change(t, kymas+"/runtime-a", `{"status":{"state":"Error","conditions":[{"type":"Ready","status":"False",
+	s.Patch(t, kymas+"/runtime-a", `{"status":{"state":"Error","conditions":[{"type":"Ready","status":"False",
 		"reason":"RuntimeUnreachable","message":"not ready: runtime-a does not answer"}]}}`)
 	for _, args := range []string{"why runtime-a", "why runtime-a -o json"} {
 		fixture.Case{Reason: "a blocker without an instruction", Args: args, Code: console.ExitNotReady,
@@ -42,7 +42,7 @@ func TestWatchWhy(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- diagnosis.Why(ctx, a, c, "runtime-a", "", true) }()
 	out.Wait(ctx, "runtime-a is Ready")
-	s.Change(t, kymas+"/runtime-a", `{"status":{"state":"Warning"}}`)
+	s.Patch(t, kymas+"/runtime-a", `{"status":{"state":"Warning"}}`)
 	out.Wait(ctx, "runtime-a is Warning")
 	if ctx.Err() != nil {
 		t.Fatalf("the change was not shown:\n%s", out)

@@ -180,9 +180,9 @@ func readControlPlane(ctx context.Context, a *console.App, c *connection.Cluster
 
 // noteIfForbidden converts an error about a missing right into a note about the data that cannot be shown.
 // noteIfForbidden returns every other error unchanged.
-func noteIfForbidden(what string, err error) (note string, rest error) {
+func noteIfForbidden(consequence string, err error) (note string, rest error) {
 	if console.ExitCode(err) == console.ExitForbidden {
-		return what + ": " + err.Error(), nil
+		return consequence + ": " + err.Error(), nil
 	}
 	return "", err
 }

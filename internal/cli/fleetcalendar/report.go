@@ -63,7 +63,7 @@ var levels = [calendar.Levels + 1]string{"· ", "▁▁", "▂▂", "▃▃", "�
 // Show writes the report as text for people.
 func (r *report) Show(p *console.Page) {
 	p.Line("%s, %s: %s of %s%s", r.Begins.Format("January 2006"), r.TimeZone, console.Count(r.Runtimes, "runtime"),
-		r.Cluster, r.filters())
+		r.Cluster, r.filterSuffix())
 	p.Line("%s", WindowSummaryText(r.Calendar, strconv.Itoa))
 	var rows [][]string
 	for _, c := range r.ControlPlanes {
@@ -83,7 +83,7 @@ func (r *report) Show(p *console.Page) {
 	r.showDeferrals(p)
 }
 
-func (r *report) filters() string {
+func (r *report) filterSuffix() string {
 	var parts []string
 	if r.Module != "" {
 		parts = append(parts, "module "+r.Module)

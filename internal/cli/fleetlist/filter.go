@@ -42,7 +42,7 @@ func (m *Member) Matches(l *console.Listing) bool {
 	ofModule := l.Value(console.FilterModule) != ""
 	isAccepted := l.Accepts(console.FilterChannel, m.Spec.Channel) &&
 		l.Accepts(console.FilterState, string(m.State())) &&
-		(l.Value(console.FilterReason) == "" || l.Accepts(console.FilterReason, m.reasons()...))
+		(l.Value(console.FilterReason) == "" || l.Accepts(console.FilterReason, m.allReasons()...))
 	if !ofModule && !isAccepted {
 		return false
 	}
@@ -59,8 +59,8 @@ func (m *Member) Matches(l *console.Listing) bool {
 	return false
 }
 
-// reasons returns the reasons of all blockers of the runtime and its modules.
-func (m *Member) reasons() []string {
+// allReasons returns the reasons of all blockers of the runtime and its modules.
+func (m *Member) allReasons() []string {
 	reason, _ := m.Blocker()
 	all := []string{reason}
 	if m.IsPaused() {

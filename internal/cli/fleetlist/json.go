@@ -156,10 +156,11 @@ func skipSpace(data []byte, i int) int {
 
 var managedFields = []byte(`"managedFields":[`)
 
-// stripManagedFields returns an object without its managedFields, which are often half of its size. stripManagedFields
-// may change its argument. stripManagedFields searches for the key "managedFields" including its quotes. The search
-// cannot match text inside a JSON string, because quotes inside a JSON string have a backslash before them.
-func stripManagedFields(object []byte) []byte {
+// stripManagedFieldsInPlace returns an object without its managedFields, which are often half of its size.
+// stripManagedFieldsInPlace may change its argument. stripManagedFieldsInPlace searches for the key "managedFields"
+// including its quotes. The search cannot match text inside a JSON string, because quotes inside a JSON string have a
+// backslash before them.
+func stripManagedFieldsInPlace(object []byte) []byte {
 	at := bytes.Index(object, managedFields)
 	if at < 0 {
 		return object

@@ -185,7 +185,7 @@ func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selecto
 		return readPage(ctx, c, pathOf(c, resource, listQuery(next, selector)))
 	}, func(p listPage) error {
 		resourceVersion = p.version
-		if err := decodeAll(p.items, each); err != nil {
+		if err := decodeUnordered(p.items, each); err != nil {
 			return console.Fail(console.ExitFailed, "listing %s: %v", resource, err)
 		}
 		return nil
@@ -252,9 +252,9 @@ func readAndClose(body io.ReadCloser, err error) ([]byte, error) {
 	return io.ReadAll(body)
 }
 
-// decodeAll decodes the objects of a page on all processors, and passes each object to the callback. The callback is
-// called for one object after the other, in an arbitrary order.
-func decodeAll[T any](items [][]byte, each func(*T)) error {
+// decodeUnordered decodes the objects of a page on all processors, and passes each object to the callback. The callback
+// is called for one object after the other, in an arbitrary order.
+func decodeUnordered[T any](items [][]byte, each func(*T)) error {
 	var mu sync.Mutex
 	var all errgroup.Group
 	workers := runtime.GOMAXPROCS(0)
@@ -262,7 +262,7 @@ func decodeAll[T any](items [][]byte, each func(*T)) error {
 		all.Go(func() error {
 			for i := n; i < len(items); i += workers {
 				item := new(T)
-				if err := json.Unmarshal(stripManagedFields(items[i]), item); err != nil {
+				if err := json.Unmarshal(stripManagedFieldsInPlace(items[i]), item); err != nil {
 					return err
 				}
 				mu.Lock()

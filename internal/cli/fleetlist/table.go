@@ -116,9 +116,9 @@ func listTables(ctx context.Context, c *connection.Cluster, selector, include st
 	return nil
 }
 
-// Refresh completes members that [ListBrief] has returned: it reads the Kymas again with all fields. A member whose
-// state has changed since [ListBrief] stays as it is.
-func Refresh(ctx context.Context, c *connection.Cluster, members []*Member) error {
+// CompleteBrief completes members that [ListBrief] has returned: it reads the Kymas again with all fields. A member
+// whose state has changed since [ListBrief] stays as it is.
+func CompleteBrief(ctx context.Context, c *connection.Cluster, members []*Member) error {
 	var names []string
 	for _, m := range members {
 		names = append(names, m.Metadata.Name)
@@ -216,7 +216,7 @@ var errNoColumns = errors.New("the API server does not return the columns of thi
 // readTables returns the Kymas whose table rows have all data that klm needs, and the names of the Kymas whose rows
 // lack data.
 func readTables(ctx context.Context, c *connection.Cluster, selector, include string) (
-	all []*Member, incomplete []string, err error) {
+	complete []*Member, incomplete []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	err = readPages(c, "kymas", func(next string) (*table, error) {
@@ -248,11 +248,11 @@ func readTables(ctx context.Context, c *connection.Cluster, selector, include st
 				incomplete = append(incomplete, m.Metadata.Name)
 				continue
 			}
-			all = append(all, m)
+			complete = append(complete, m)
 		}
 		return nil
 	})
-	return all, incomplete, err
+	return complete, incomplete, err
 }
 
 // columnIndexes returns the index of each column of columnNames; the index of a missing optional column is -1.

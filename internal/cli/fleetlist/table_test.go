@@ -276,8 +276,8 @@ func tableOf(all []*v1beta2.Kyma, columns int) any {
 	return answer
 }
 
-// TestRefresh checks that Refresh reads members of a listing again as Kymas with all fields. If the state of a Kyma has
-// changed since the listing, its member must stay as it is.
+// TestRefresh checks that CompleteBrief reads members of a listing again as Kymas with all fields. If the state of a
+// Kyma has changed since the listing, its member must stay as it is.
 func TestRefresh(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"metadata":{"name":%q},"status":{"state":"Error","modulesReady":"1/2"}}`, path.Base(r.URL.Path))
@@ -290,7 +290,7 @@ func TestRefresh(t *testing.T) {
 	same, changed := &Member{}, &Member{}
 	same.Metadata.Name, same.Status.State = "same", "Error"
 	changed.Metadata.Name, changed.Status.State = "changed", "Warning"
-	if err := Refresh(t.Context(), cluster, []*Member{changed, same}); err != nil ||
+	if err := CompleteBrief(t.Context(), cluster, []*Member{changed, same}); err != nil ||
 		same.Status.ModulesReady == "" || changed.Status.ModulesReady != "" {
 		t.Errorf("%+v, %+v, %v", same.Status, changed.Status, err)
 	}

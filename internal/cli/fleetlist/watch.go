@@ -71,14 +71,14 @@ const refreshDelay = 500 * time.Millisecond
 // the list is complete, and after changes. ShowLive also calls the function needsRefresh once in every interval. If
 // the function needsRefresh returns true, ShowLive calls the function show again. ShowLive returns when ctx ends, or
 // when the function show or the watch fails.
-func ShowLive(ctx context.Context, c *connection.Cluster, selector string, interval time.Duration,
+func ShowLive(ctx context.Context, c *connection.Cluster, selector string, checkInterval time.Duration,
 	needsRefresh func() bool,
 	show func(map[string]*Member) error) error {
 	fleet := map[string]*Member{}
 	changes := make(chan Change)
 	failed := make(chan error, 1)
 	go func() { failed <- Watch(ctx, c, selector, changes) }()
-	ticker := time.NewTicker(interval)
+	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	var refresh <-chan time.Time
 	listed := false // whether the list of the fleet is complete
@@ -131,7 +131,7 @@ func membersPage(ctx context.Context, c *connection.Cluster, o metav1.ListOption
 	if err != nil {
 		return page, c.Explain(err, "listing kymas")
 	}
-	err = decodeAll(s.items, func(m *Member) { page.Items = append(page.Items, *m) })
+	err = decodeUnordered(s.items, func(m *Member) { page.Items = append(page.Items, *m) })
 	page.ResourceVersion, page.Continue = s.version, s.next
 	return page, err
 }

@@ -57,7 +57,7 @@ klm status --watch`,
 			if err := a.Print(r); err != nil {
 				return err
 			}
-			return cmp.Or(r.Manager.ErrIfNoManager(), r.err(exitCode))
+			return cmp.Or(r.Manager.ErrIfNotWorking(), r.err(exitCode))
 		})
 	fleetlist.RegisterFilters(a, c, &l)
 	connection.RegisterContexts(c, &contexts)
@@ -76,7 +76,7 @@ func read(ctx context.Context, c *connection.Cluster, l *console.Listing, maxWor
 		return nil, err
 	}
 	if maxWorst <= manyWorst {
-		if err := fleetlist.Refresh(ctx, c, t.worstMembers(maxWorst)); err != nil {
+		if err := fleetlist.CompleteBrief(ctx, c, t.worstMembers(maxWorst)); err != nil {
 			return nil, err
 		}
 	}
@@ -103,7 +103,7 @@ func printStatusOf(ctx context.Context, a *console.App, contexts []string, l *co
 	}
 	for _, r := range reports {
 		if err == nil && r != nil {
-			err = r.Manager.ErrIfNoManager()
+			err = r.Manager.ErrIfNotWorking()
 		}
 	}
 	return cmp.Or(err, sum.err(isExitCodeRequested))
@@ -119,7 +119,7 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, l *
 	return fleetlist.ShowLive(ctx, c, l.Value(console.FilterLabels), leaseInterval, func() bool {
 		before := observed
 		observed = liveness.Read(ctx, c)
-		return observed.Differs(before)
+		return observed.DiffersIgnoringTimes(before)
 	}, func(fleet map[string]*fleetlist.Member) error {
 		t := tally{}
 		for _, m := range fleet {

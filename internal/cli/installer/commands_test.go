@@ -213,10 +213,10 @@ func TestNamesOf(t *testing.T) {
 	for range 20 {
 		refs = append(refs, apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "kcp-system", Name: "a-long-name"})
 	}
-	if got := namesOf(refs[:2]); got != "ConfigMap kcp-system/a-long-name, ConfigMap kcp-system/a-long-name" {
+	if got := clippedNames(refs[:2]); got != "ConfigMap kcp-system/a-long-name, ConfigMap kcp-system/a-long-name" {
 		t.Errorf("two objects: %q", got)
 	}
-	if got := namesOf(refs); len([]rune(got)) != 240 || !strings.HasSuffix(got, "…") {
+	if got := clippedNames(refs); len([]rune(got)) != 240 || !strings.HasSuffix(got, "…") {
 		t.Errorf("many objects: %d characters, %q", len([]rune(got)), got)
 	}
 }

@@ -107,16 +107,16 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 	if o.change.DryRun {
 		return in.preview(ctx, a)
 	}
-	if err := in.confirm(ctx, a, o.change.Yes); err != nil {
+	if err := in.confirmChanges(ctx, a, o.change.Yes); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.change.Timeout)
 	defer cancel()
 	report := func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }
-	if err := in.apply(ctx, report); err != nil {
+	if err := in.applyUntilAccepted(ctx, report); err != nil {
 		return in.toTimeoutError(ctx, err, o.change.Timeout)
 	}
-	manager := managerIn(in.objects)
+	manager := mustFindManager(in.objects)
 	for _, m := range in.missingReferences(ctx, manager) {
 		fmt.Fprintf(a.Err, "missing: %s\n", m)
 	}
@@ -124,7 +124,7 @@ func install(ctx context.Context, a *console.App, o installOptions) error {
 	if o.change.NoWait {
 		what += " is installed, but may not be ready yet"
 		if len(in.stale) > 0 {
-			what += "; these objects of the former version stay until klm install waits: " + namesOf(in.stale)
+			what += "; these objects of the former version stay until klm install waits: " + clippedNames(in.stale)
 		}
 		return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what})
 	}
@@ -158,7 +158,7 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 	if err != nil {
 		return nil, err
 	}
-	if image := imageOf(managerIn(objects)); !strings.Contains(image, "/") {
+	if image := imageOf(mustFindManager(objects)); !strings.Contains(image, "/") {
 		return nil, console.Fail(console.ExitUsage,
 			"image %s names no registry: give --image (make image IMG=… pushes one)", image)
 	}
@@ -179,7 +179,7 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 // starts. If the user may not read CRDs, keepCRDVersionsServed returns no error: the check of permissions reports the
 // missing permission later.
 func keepCRDVersionsServed(ctx context.Context, c *connection.Cluster, objects []*unstructured.Unstructured) error {
-	args, _ := container(managerIn(objects))["args"].([]any)
+	args, _ := container(mustFindManager(objects))["args"].([]any)
 	if !slices.Contains(args, any("--enable-webhooks")) {
 		return nil
 	}
@@ -195,14 +195,15 @@ func keepCRDVersionsServed(ctx context.Context, c *connection.Cluster, objects [
 		case err != nil:
 			return c.Explain(err, "reading CRD "+o.GetName())
 		default:
-			copyServedFlags(o, live)
+			keepVersionsServed(o, live)
 		}
 	}
 	return nil
 }
 
-// copyServedFlags sets the field served of each version of a CRD to true if the CRD in the cluster serves this version.
-func copyServedFlags(crd, live *unstructured.Unstructured) {
+// keepVersionsServed sets the field served of each version of a CRD to true if the CRD in the cluster serves this
+// version.
+func keepVersionsServed(crd, live *unstructured.Unstructured) {
 	served := map[any]bool{}
 	versions, _, _ := unstructured.NestedSlice(live.Object, "spec", "versions")
 	for _, v := range versions {
@@ -228,9 +229,9 @@ func (in *installer) preview(ctx context.Context, a *console.App) error {
 	return a.Print(r)
 }
 
-// confirm shows how an existing installation will change, and asks for confirmation. confirm does not ask if nothing
-// changes, or if there is no installation.
-func (in *installer) confirm(ctx context.Context, a *console.App, yes bool) error {
+// confirmChanges shows how an existing installation will change, and asks for confirmation. confirmChanges does not ask
+// if nothing changes, or if there is no installation.
+func (in *installer) confirmChanges(ctx context.Context, a *console.App, yes bool) error {
 	if !in.exists {
 		return nil
 	}
@@ -366,8 +367,9 @@ func writeObjects(a *console.App, objects []*unstructured.Unstructured) error {
 	return nil
 }
 
-// managerIn returns the Deployment of the manager. managerIn panics if the objects do not contain this Deployment.
-func managerIn(objects []*unstructured.Unstructured) *unstructured.Unstructured {
+// mustFindManager returns the Deployment of the manager. mustFindManager panics if the objects do not contain this
+// Deployment.
+func mustFindManager(objects []*unstructured.Unstructured) *unstructured.Unstructured {
 	return objects[slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "Deployment" && o.GetName() == deploy.Release
 	})]
@@ -490,9 +492,9 @@ func (in *installer) requirePermissions(ctx context.Context, refs []apply.Ref, v
 	return nil
 }
 
-// apply writes the inventory, and applies the objects until the API server has accepted all of them.
-func (in *installer) apply(ctx context.Context, report func(string)) error {
-	if err := in.ensureNamespace(ctx); err != nil {
+// applyUntilAccepted writes the inventory, and applies the objects until the API server has accepted all of them.
+func (in *installer) applyUntilAccepted(ctx context.Context, report func(string)) error {
+	if err := in.applyNamespace(ctx); err != nil {
 		return err
 	}
 	if err := in.writeInventory(ctx, append(slices.Clone(in.refs), in.stale...)); err != nil {
@@ -537,7 +539,7 @@ func (in *installer) waitReadyAndPrune(ctx context.Context, report func(string))
 	if err := in.remove(ctx, in.stale, report); err != nil {
 		return err
 	}
-	report("removed, because no longer needed: " + namesOf(in.stale))
+	report("removed, because no longer needed: " + clippedNames(in.stale))
 	return in.writeInventory(ctx, in.refs)
 }
 
@@ -612,7 +614,7 @@ func (in *installer) explainApply(err error) error {
 
 // missingReferences returns the Secrets and ConfigMaps that flags of the manager name and that do not exist. For each
 // missing object, the result contains a command that creates the object.
-func (in *installer) missingReferences(ctx context.Context, manager *unstructured.Unstructured) []string {
+func (in *installer) missingReferences(ctx context.Context, manager *unstructured.Unstructured) (messages []string) {
 	var all []string
 	args, _ := container(manager)["args"].([]any)
 	for _, arg := range args {

@@ -177,7 +177,7 @@ func TestOlderInstallation(t *testing.T) {
 	if first.Code != 0 {
 		t.Fatal(first.Err)
 	}
-	s.Change(t, inventoryPath, `{"data":{"values":null}}`)
+	s.Patch(t, inventoryPath, `{"data":{"values":null}}`)
 	for _, c := range []fixture.Case{
 		{Reason: "no image is known", Args: "install", Code: console.ExitUsage, Want: []string{"names no registry"}},
 		{Reason: "klm says that nothing is kept", Args: "install --image=registry.example.com/m:1 --dry-run",
@@ -185,7 +185,7 @@ func TestOlderInstallation(t *testing.T) {
 	} {
 		c.Check(t, Commands, s.Kubeconfig)
 	}
-	s.Change(t, deploymentPath, `{"metadata":{"annotations":{"meta.helm.sh/release-name":"klm"}}}`)
+	s.Patch(t, deploymentPath, `{"metadata":{"annotations":{"meta.helm.sh/release-name":"klm"}}}`)
 	fixture.Case{Reason: "Helm has its own values", Args: "install --yes --image=registry.example.com/m:1",
 		Code: console.ExitFailed, Want: []string{"was installed by Helm: helm upgrade klm"}}.Check(t, Commands, s.Kubeconfig)
 	s.Forbidden = []string{"get configmaps"}

@@ -135,9 +135,9 @@ func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error
 		client.FieldOwner(connection.FieldOwner), client.ForceOwnership), "writing the inventory")
 }
 
-// ensureNamespace creates the namespace of the manager if the chart contains it. The inventory ConfigMap is written
-// into the namespace before all other objects are applied.
-func (in *installer) ensureNamespace(ctx context.Context) error {
+// applyNamespace creates the namespace of the manager if the chart contains it. The inventory ConfigMap is written into
+// the namespace before all other objects are applied.
+func (in *installer) applyNamespace(ctx context.Context) error {
 	for _, o := range in.objects {
 		if o.GetKind() == "Namespace" && o.GetName() == in.Namespace {
 			err := in.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
@@ -213,8 +213,8 @@ func (in *installer) remove(ctx context.Context, refs []apply.Ref, report func(s
 	}
 }
 
-// namesOf returns the names of objects in one line of at most 240 characters.
-func namesOf(refs []apply.Ref) string {
+// clippedNames returns the names of objects in one line of at most 240 characters.
+func clippedNames(refs []apply.Ref) string {
 	var names []string
 	for _, r := range refs {
 		names = append(names, r.String())

@@ -72,7 +72,7 @@ func TestServeLiveVersions(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			copyServedFlags(c.new, c.live)
+			keepVersionsServed(c.new, c.live)
 			if diff := cmp.Diff(c.wants, c.new); diff != "" {
 				t.Errorf("%s: -want +got\n%s", c.reason, diff)
 			}

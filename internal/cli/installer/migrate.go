@@ -184,7 +184,7 @@ func checkMigration(c *corev1.Container) *migrationReport {
 	}
 	// Validate checks the flags of the listener only if the address of the listener is set.
 	m.ListenerAddress = cmp.Or(m.ListenerAddress, "example.com:443")
-	r.markInvalidFlags(m.Validate())
+	r.markAndCountInvalidFlags(m.Validate())
 	for _, e := range c.Env {
 		if result, reason := checkVariable(e.Name); result != "" {
 			r.Flags = append(r.Flags, migratedFlag{Name: "$" + e.Name, Value: e.Value, Result: result, Reason: reason})
@@ -194,10 +194,10 @@ func checkMigration(c *corev1.Container) *migrationReport {
 	return r
 }
 
-// markInvalidFlags marks the flags in the migration report whose values Validate refuses. Errors about flags that the
-// migration report does not contain are ignored, because klm install sets the flags that are not in the report by
-// values of the chart.
-func (r *migrationReport) markInvalidFlags(validateErr error) {
+// markAndCountInvalidFlags marks the flags in the migration report whose values Validate refuses. Errors about flags
+// that the migration report does not contain are ignored, because klm install sets the flags that are not in the report
+// by values of the chart.
+func (r *migrationReport) markAndCountInvalidFlags(validateErr error) {
 	if validateErr != nil {
 		for line := range strings.Lines(validateErr.Error()) {
 			name, problem, _ := strings.Cut(strings.TrimSpace(line), ": ")

@@ -74,7 +74,7 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 	if err != nil {
 		return err
 	}
-	c.Namespace = managerIn(objects).GetNamespace()
+	c.Namespace = mustFindManager(objects).GetNamespace()
 	in, err := newInstaller(c, objects, nil)
 	if err != nil {
 		return err

@@ -112,7 +112,7 @@ func (v values) refuseCredentials() error {
 }
 
 // credentialProblems returns the paths of the values that are credentials, with the reason for each.
-func credentialProblems(path string, value any) []string {
+func credentialProblems(path string, value any) (messages []string) {
 	var all []string
 	switch v := value.(type) {
 	case map[string]any:
@@ -192,7 +192,7 @@ func compareValues(before, after values) []valueChange {
 
 // flatten returns a map from the path of each value, such as image.tag, to the value encoded as JSON. A list counts as
 // one value.
-func (v values) flatten() map[string]string {
+func (v values) flatten() (jsonByPath map[string]string) {
 	all := map[string]string{}
 	for key, value := range v {
 		if child, isMap := value.(map[string]any); isMap && len(child) > 0 {

@@ -174,7 +174,7 @@ func TestStoredValuesRender(t *testing.T) {
 			if err != nil {
 				t.Fatalf("tag %s, %s: %v", tag, name, err)
 			}
-			if got := imageOf(managerIn(objects)); got != "example.com/manager:"+tag {
+			if got := imageOf(mustFindManager(objects)); got != "example.com/manager:"+tag {
 				t.Errorf("tag %s, %s installation: the image is %s", tag, name, got)
 			}
 		}

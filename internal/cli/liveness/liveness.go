@@ -168,8 +168,8 @@ func (o *Observation) Report(newestStatusChange time.Time) *Report {
 	return r
 }
 
-// Differs reports whether the report differs from an earlier one in any value that is not a time.
-func (o *Observation) Differs(before *Observation) bool {
+// DiffersIgnoringTimes reports whether the report differs from an earlier one in any value that is not a time.
+func (o *Observation) DiffersIgnoringTimes(before *Observation) bool {
 	timeless := func(o *Observation) Report {
 		r := *o.Report(time.Time{})
 		r.LastRenewal, r.now, r.Message, r.Replicas = time.Time{}, time.Time{}, "", slices.Clone(r.Replicas)
@@ -274,9 +274,9 @@ func (r *Report) StalenessText() string {
 	return "as of " + r.ageOf(r.LastRenewal) + " ago"
 }
 
-// ErrIfNoManager returns an error with the exit code ExitNoManager if no manager works. Commands that print a report
+// ErrIfNotWorking returns an error with the exit code ExitNoManager if no manager works. Commands that print a report
 // return this error after the report.
-func (r *Report) ErrIfNoManager() error {
+func (r *Report) ErrIfNotWorking() error {
 	if r == nil || r.State != NotWorking {
 		return nil
 	}

@@ -65,7 +65,7 @@ func (r renderReport) Show(p *console.Page) {
 
 // showChartTemplateOutput shows the output of one template.
 func showChartTemplateOutput(ctx context.Context, a *console.App, source author.Source, templatePath string) error {
-	texts, err := author.TemplateOutputs(ctx, source)
+	texts, err := author.ChartTemplateOutputs(ctx, source)
 	if err != nil {
 		return ocmaccess.ExplainWithExitCode(err)
 	}

@@ -114,7 +114,7 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 			if err != nil {
 				return err
 			}
-			if access.Trust, err = trustOf(a, keys, policy); err != nil {
+			if access.Trust, err = readTrustPolicy(a, keys, policy); err != nil {
 				return err
 			}
 			p, err := ocmaccess.Open(args[0], access, false)
@@ -135,10 +135,10 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 	return c
 }
 
-// trustOf returns a trust policy. If the parameter keyFiles is not empty, the policy requires a signature by one of
-// the keys in these files. If the parameter policyFile is the path of a file, the policy is read from this file. If
-// neither key files nor a policy file are given, the result is nil.
-func trustOf(a *console.App, keyFiles []string, policyFile string) (*trust.Policy, error) {
+// readTrustPolicy returns a trust policy. If the parameter keyFiles is not empty, the policy requires a signature by
+// one of the keys in these files. If the parameter policyFile is the path of a file, the policy is read from this file.
+// If neither key files nor a policy file are given, the result is nil.
+func readTrustPolicy(a *console.App, keyFiles []string, policyFile string) (*trust.Policy, error) {
 	switch {
 	case len(keyFiles) == 0 && policyFile == "":
 		return nil, nil

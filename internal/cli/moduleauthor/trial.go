@@ -150,7 +150,7 @@ func testClusterConfig(ctx context.Context, a *console.App) (*rest.Config, error
 // startCluster starts a cluster with the program playground and connects the trial to the cluster. The result stop
 // stops the cluster and removes its files.
 func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.Trial) (stop func(), err error) {
-	program, err := findPlayground(o.playground)
+	program, err := findPlaygroundProgram(o.playground)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 			return nil, errors.Join(console.Fail(console.ExitUsage, "--image: %q is not REPOSITORY=PROGRAM", image),
 				os.RemoveAll(dir))
 		}
-		args = append(args, playgroundImageFlags(image, t)...)
+		args = append(args, expandImageFlag(image, t)...)
 		for _, used := range t.Module.Images {
 			t.Simulated = t.Simulated && !isOfRepository(used, repository)
 		}
@@ -211,10 +211,10 @@ func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.T
 	return stop, nil
 }
 
-// playgroundImageFlags converts one flag --image of klm module test into flags of the program playground, which runs
-// the test cluster. The program playground needs complete names of image repositories. Therefore playgroundImageFlags
-// returns one flag for each image repository that the tested versions use and that matches the name in --image.
-func playgroundImageFlags(repositoryAndProgram string, t *trial.Trial) []string {
+// expandImageFlag converts one flag --image of klm module test into flags of the program playground, which runs the
+// test cluster. The program playground needs complete names of image repositories. Therefore expandImageFlag returns
+// one flag for each image repository that the tested versions use and that matches the name in --image.
+func expandImageFlag(repositoryAndProgram string, t *trial.Trial) (playgroundFlags []string) {
 	repository, program, _ := strings.Cut(repositoryAndProgram, "=")
 	names := map[string]bool{repository: true}
 	for _, m := range []*author.Module{t.Module, t.Previous} {
@@ -240,9 +240,9 @@ func imagesOf(m *author.Module) []string {
 
 // isOfRepository reports whether an image belongs to a repository. The host and the path of the repository may be
 // omitted.
-func isOfRepository(image, repository string) bool {
+func isOfRepository(image, nameOrSuffix string) bool {
 	name := repositoryOf(image)
-	return name == repository || strings.HasSuffix(name, "/"+repository)
+	return name == nameOrSuffix || strings.HasSuffix(name, "/"+nameOrSuffix)
 }
 
 // repositoryOf returns the name of an image without tag and digest.
@@ -254,8 +254,8 @@ func repositoryOf(image string) string {
 	return image
 }
 
-// findPlayground returns the path of the program playground.
-func findPlayground(named string) (string, error) {
+// findPlaygroundProgram returns the path of the program playground.
+func findPlaygroundProgram(named string) (string, error) {
 	if named != "" {
 		if _, err := os.Stat(named); err != nil {
 			return "", console.Fail(console.ExitUsage, "--playground: %v", err)

@@ -27,7 +27,7 @@ func TestImageFlags(t *testing.T) {
 		"None":  {"others are for the cluster to judge", "nothing=bin/o", []string{"--image=nothing=bin/o"}},
 	}
 	for name, c := range cases {
-		if diff := cmp.Diff(c.want, playgroundImageFlags(c.image, trial)); diff != "" {
+		if diff := cmp.Diff(c.want, expandImageFlag(c.image, trial)); diff != "" {
 			t.Errorf("%s: %s (-want +got):\n%s", name, c.reason, diff)
 		}
 	}

@@ -67,7 +67,7 @@ func backup(ctx context.Context, a *console.App, c *connection.Cluster, file str
 		fmt.Fprint(a.Err, p.String())
 		return nil
 	}
-	out, commit, err := createFile(file, force)
+	out, commit, err := createFileOrTemp(file, force)
 	if err != nil {
 		return err
 	}
@@ -87,9 +87,10 @@ func backup(ctx context.Context, a *console.App, c *connection.Cluster, file str
 	return a.Print(report)
 }
 
-// createFile creates the backup file, which must not exist. If force is true, createFile creates a temporary file, and
-// the function commit replaces the existing backup file by the temporary file. The backup file gets the mode 0600.
-func createFile(file string, force bool) (out *os.File, commit func() error, err error) {
+// createFileOrTemp creates the backup file, which must not exist. If force is true, createFileOrTemp creates a
+// temporary file, and the function commit replaces the existing backup file by the temporary file. The backup file gets
+// the mode 0600.
+func createFileOrTemp(file string, force bool) (out *os.File, commit func() error, err error) {
 	if force {
 		if out, err = os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*"); err != nil {
 			return nil, nil, console.Fail(console.ExitUsage, "writing beside %s: %v", file, err)

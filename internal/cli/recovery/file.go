@@ -94,11 +94,11 @@ func restorableCopy(o *unstructured.Unstructured) *unstructured.Unstructured {
 		}
 	}
 	if status, ok := out.Object["status"].(map[string]any); ok {
-		setObservedGenerationForNewObject(status, o.GetGeneration())
+		adjustObservedGeneration(status, o.GetGeneration())
 		conditions, _ := status["conditions"].([]any)
 		for _, c := range conditions {
 			if c, ok := c.(map[string]any); ok {
-				setObservedGenerationForNewObject(c, o.GetGeneration())
+				adjustObservedGeneration(c, o.GetGeneration())
 			}
 		}
 	}
@@ -117,11 +117,10 @@ func restorableFinalizers(o *unstructured.Unstructured) []any {
 	return kept
 }
 
-// setObservedGenerationForNewObject prepares the field observedGeneration for a new object, whose generation is 1. If
-// observedGeneration equals the generation of the saved object, setObservedGenerationForNewObject sets
-// observedGeneration to 1. If they differ, the saved status is outdated, and setObservedGenerationForNewObject removes
-// observedGeneration.
-func setObservedGenerationForNewObject(fields map[string]any, savedGeneration int64) {
+// adjustObservedGeneration prepares the field observedGeneration for a new object, whose generation is 1. If
+// observedGeneration equals the generation of the saved object, adjustObservedGeneration sets observedGeneration to 1.
+// If they differ, the saved status is outdated, and adjustObservedGeneration removes observedGeneration.
+func adjustObservedGeneration(fields map[string]any, savedGeneration int64) {
 	switch observed, ok := fields["observedGeneration"].(int64); {
 	case !ok:
 	case observed == savedGeneration:
@@ -228,8 +227,8 @@ func decode(text []byte) (document, error) {
 	return document{o, bytes.Contains(append([]byte("\n"), text...), []byte("\n"+deletingLine))}, nil
 }
 
-// checkComplete returns an error unless the file ends with the last line that klm backup writes.
-func checkComplete(f *os.File) error {
+// checkLastLine returns an error unless the file ends with the last line that klm backup writes.
+func checkLastLine(f *os.File) error {
 	const tail = 200
 	info, err := f.Stat()
 	if err != nil {

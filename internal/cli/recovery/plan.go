@@ -90,8 +90,8 @@ type survey struct {
 	kymas     map[string]bool // the names of the Kymas in the cluster and in the backup
 }
 
-// listAll lists the names of all objects of a namespace.
-func listAll(ctx context.Context, c *connection.Cluster, namespace string) (*survey, error) {
+// listNames lists the names of all objects of a namespace.
+func listNames(ctx context.Context, c *connection.Cluster, namespace string) (*survey, error) {
 	s := &survey{cluster: c, existing: map[string]bool{}, namespace: namespace, kymas: map[string]bool{}}
 	for _, kind := range kinds {
 		if kind.Kind == "Namespace" || kind.Group == v1beta2.GroupVersion.Group && !c.ServesKind(kind.Kind) {
@@ -181,7 +181,7 @@ func (p *plan) total(a action) int {
 // cluster serves their kinds.
 func newPlan(ctx context.Context, c *connection.Cluster, f io.ReadSeeker, namespace string,
 	isReplacing bool) (*plan, *survey, error) {
-	s, err := listAll(ctx, c, namespace)
+	s, err := listNames(ctx, c, namespace)
 	if err != nil {
 		return nil, nil, err
 	}

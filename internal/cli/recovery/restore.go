@@ -61,7 +61,7 @@ func restore(ctx context.Context, a *console.App, o restoreOptions) error {
 		return console.Fail(console.ExitUsage, "%v", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	if err := checkComplete(f); err != nil {
+	if err := checkLastLine(f); err != nil {
 		return err
 	}
 	namespace, err := namespaceOf(f)

@@ -142,13 +142,13 @@ func (f *Found) add(r apply.Ref, stays bool) {
 // findUserResources uses all Manifests.
 func (f *Found) findUserResources(ctx context.Context, runtime *apply.Cluster, unreachable error,
 	manifests []v1beta2.Manifest,
-	inventory []apply.Ref, modules ...v1beta2.Manifest) {
+	inventory []apply.Ref, onlyModules ...v1beta2.Manifest) {
 	if unreachable != nil {
 		f.UsersUnknown = explain(unreachable)
 		return
 	}
-	if modules == nil {
-		modules = manifests
+	if onlyModules == nil {
+		onlyModules = manifests
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
@@ -156,8 +156,8 @@ func (f *Found) findUserResources(ctx context.Context, runtime *apply.Cluster, u
 		Manifest:  &v1beta2.Manifest{},
 		Manifests: func(context.Context) ([]v1beta2.Manifest, error) { return manifests, nil }}
 	var err error
-	for i := range modules {
-		if q.Manifest = &modules[i]; modules[i].IsUnmanaged() {
+	for i := range onlyModules {
+		if q.Manifest = &onlyModules[i]; onlyModules[i].IsUnmanaged() {
 			continue
 		}
 		if q.CRDs, err = customresource.WithDefaultResourceCRD(ctx, runtime, q.Manifest, q.CRDs); err != nil {
@@ -221,7 +221,7 @@ func explain(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Sprintf("the runtime has not answered within %s", timeLimit)
 	}
-	return loop.Clip(err.Error())
+	return loop.ClipLine(err.Error())
 }
 
 // firstThree returns a text with the first three kinds of a list, and the number of the other kinds.

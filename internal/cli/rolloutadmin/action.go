@@ -27,29 +27,31 @@ type Action struct {
 
 // ActionsFor returns the actions for a rollout that is under way. The string program is the name under which the user
 // has called klm.
-func ActionsFor(o *v1beta2.ModuleRollout, program string) []Action {
+func ActionsFor(active *v1beta2.ModuleRollout, program string) []Action {
 	at := func(verb, title, text string) Action {
 		return Action{Verb: verb, Title: title, Text: text, HasReason: true,
-			Command: program + " rollout " + verb + " " + o.Name}
+			Command: program + " rollout " + verb + " " + active.Name}
 	}
 	kubectl := func(patch string) string {
-		return fmt.Sprintf("kubectl -n %s patch modulerollout %s --type=merge -p '%s'", o.Namespace, o.Name, patch)
+		return fmt.Sprintf("kubectl -n %s patch modulerollout %s --type=merge -p '%s'", active.Namespace, active.Name,
+			patch)
 	}
 	var all []Action
 	isApproval := func(g v1beta2.RolloutGate) bool { return g.Approval != nil }
 	// A halted rollout admits no runtime, so an approval would have no effect.
-	if i := int(o.Status.Stage.Index); i < len(o.Spec.Stages) && o.Status.Plan != "" &&
-		o.Status.Phase != v1beta2.RolloutHalted && slices.ContainsFunc(o.Spec.Stages[i].Gates, isApproval) {
-		a := at("approve", "Approve stage "+o.Status.Stage.Name, "The next stage may begin when all gates have passed.")
-		a.Stage, a.HasReason, a.NeedsApprove = o.Status.Stage.Name, false, true
+	if i := int(active.Status.Stage.Index); i < len(active.Spec.Stages) && active.Status.Plan != "" &&
+		active.Status.Phase != v1beta2.RolloutHalted && slices.ContainsFunc(active.Spec.Stages[i].Gates, isApproval) {
+		a := at("approve", "Approve stage "+active.Status.Stage.Name,
+			"The next stage may begin when all gates have passed.")
+		a.Stage, a.HasReason, a.NeedsApprove = active.Status.Stage.Name, false, true
 		a.Command += " --stage=" + a.Stage
 		all = append(all, a)
 	}
-	isStopped := o.Status.Phase == v1beta2.RolloutHalted || slices.ContainsFunc(o.Status.Blockers,
+	isStopped := active.Status.Phase == v1beta2.RolloutHalted || slices.ContainsFunc(active.Status.Blockers,
 		func(b v1beta2.RolloutBlocker) bool {
 			return rollout.EndsByResumption(b.Code)
 		})
-	if isStopped || o.Spec.State == v1beta2.RolloutPaused {
+	if isStopped || active.Spec.State == v1beta2.RolloutPaused {
 		a := at("resume", "Resume", "The failures so far are acknowledged, and only further ones count.")
 		if a.NeedsReason, a.NeedsApprove = isStopped, isStopped; isStopped {
 			a.Command += " --reason=…"
@@ -58,12 +60,12 @@ func ActionsFor(o *v1beta2.ModuleRollout, program string) []Action {
 		}
 		all = append(all, a)
 	}
-	if o.Spec.State == v1beta2.RolloutRunning {
+	if active.Spec.State == v1beta2.RolloutRunning {
 		a := at("pause", "Pause", "Nobody begins any more, and what has begun finishes.")
 		a.Kubectl = kubectl(`{"spec":{"state":"Paused"}}`)
 		all = append(all, a)
 	}
-	a := at("abort", "Abort", "Nobody begins any more. Runtimes that have begun keep "+o.Spec.To+
+	a := at("abort", "Abort", "Nobody begins any more. Runtimes that have begun keep "+active.Spec.To+
 		". The rollout cannot go on afterwards.")
 	a.IsDanger, a.Kubectl = true, kubectl(`{"spec":{"state":"Aborted"}}`)
 	return append(all, a)

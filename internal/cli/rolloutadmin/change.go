@@ -211,7 +211,7 @@ func newChangeCommand(a *console.App, use, short, long, example string,
 	o := &change{}
 	c := a.Command(use, short, long, example, console.Arguments("ROLLOUT"), func(cmd *cobra.Command,
 		args []string) error {
-		c, err := connection.RolloutControlPlane(cmd.Context(), a)
+		c, err := connection.ControlPlaneWithRollouts(cmd.Context(), a)
 		if err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ type moveRow struct {
 }
 
 // movesOf returns the moves of all channels of a module, or of one channel. The newest move is first.
-func movesOf(r *v1beta2.ModuleReleaseMeta, channel string) (moveList, error) {
+func movesOf(r *v1beta2.ModuleReleaseMeta, onlyChannel string) (moveList, error) {
 	all, channels := moveList{}, []string{}
 	for _, c := range r.Spec.Channels {
 		channels = append(channels, c.Channel)
@@ -90,7 +90,7 @@ func movesOf(r *v1beta2.ModuleReleaseMeta, channel string) (moveList, error) {
 	for i := range r.Status.Channels {
 		s := &r.Status.Channels[i]
 		channels = append(channels, s.Channel)
-		if channel != "" && s.Channel != channel {
+		if onlyChannel != "" && s.Channel != onlyChannel {
 			continue
 		}
 		for _, m := range s.History {
@@ -100,9 +100,9 @@ func movesOf(r *v1beta2.ModuleReleaseMeta, channel string) (moveList, error) {
 		}
 	}
 	slices.Sort(channels)
-	if channels = slices.Compact(channels); channel != "" && !slices.Contains(channels, channel) {
-		return nil, console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", r.Name, channel,
-			console.SuggestionText(channel, channels))
+	if channels = slices.Compact(channels); onlyChannel != "" && !slices.Contains(channels, onlyChannel) {
+		return nil, console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", r.Name, onlyChannel,
+			console.SuggestionText(onlyChannel, channels))
 	}
 	slices.SortStableFunc(all, func(a, b moveRow) int {
 		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Channel, b.Channel), cmp.Compare(b.Revision, a.Revision))

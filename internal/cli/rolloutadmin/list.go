@@ -28,7 +28,7 @@ klm rollout list --state Halted,Held -o name`,
 			if err != nil {
 				return err
 			}
-			c, err := connection.RolloutControlPlane(cmd.Context(), a)
+			c, err := connection.ControlPlaneWithRollouts(cmd.Context(), a)
 			if err != nil {
 				return err
 			}
@@ -157,7 +157,7 @@ func (l rolloutList) Show(p *console.Page) {
 		n := &r.Runtimes
 		rows = append(rows, []string{r.Name, r.phaseWithNotes(), console.OrDash(r.From), r.To, console.OrDash(r.Stage),
 			fmt.Sprintf("%d/%d", n.Proven, n.InScope), fmt.Sprint(n.Updating), fmt.Sprint(n.Failed), fmt.Sprint(n.Lost),
-			p.Age(r.Created), p.When(r.ETA), console.OrDash(r.Policy), p.Clip(r.Message, 80)})
+			p.Age(r.Created), p.FormatUTC(r.ETA), console.OrDash(r.Policy), p.Clip(r.Message, 80)})
 	}
 	p.Table([]string{"NAME", "PHASE", "FROM", "TO", "STAGE", "PROVEN", "UPDATING", "FAILED", "LOST", "AGE", "+ETA",
 		"+POLICY", "MESSAGE"}, rows)

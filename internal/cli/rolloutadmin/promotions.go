@@ -210,7 +210,7 @@ klm promotions release sample regular`,
 // promotionOrderCommand returns a command with which a person holds or releases the promotion of versions into one
 // channel of a module.
 func promotionOrderCommand(a *console.App, use, short, long, example string,
-	order func(*v1beta2.ModuleReleaseMeta, string) (promotion.Order, string, error)) *cobra.Command {
+	newOrder func(*v1beta2.ModuleReleaseMeta, string) (promotion.Order, string, error)) *cobra.Command {
 	dryRun := false
 	c := a.Command(use, short, long, example, console.Arguments("MODULE", "CHANNEL"), func(cmd *cobra.Command,
 		args []string) error {
@@ -231,7 +231,7 @@ func promotionOrderCommand(a *console.App, use, short, long, example string,
 				args[1],
 				console.SuggestionText(args[1], s.ChannelsOf(args[0])))
 		}
-		o, effect, err := order(r, args[1])
+		o, effect, err := newOrder(r, args[1])
 		if err != nil {
 			return err
 		}

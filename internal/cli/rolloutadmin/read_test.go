@@ -154,7 +154,7 @@ func TestWatch(t *testing.T) {
 					return isFirst
 				case r.URL.Query().Get("watch") != "": // the change comes after the rollout was read
 					<-shown
-					s.Change(t, path, `{"status":{"phase":"`+name+`","message":"x"}}`)
+					s.Patch(t, path, `{"status":{"phase":"`+name+`","message":"x"}}`)
 					_ = json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": s.Object(path)})
 					return true
 				}

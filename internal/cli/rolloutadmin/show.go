@@ -28,7 +28,7 @@ klm rollout show sample-regular-r3
 klm rollout show sample-regular-r3 --watch
 klm rollout show sample-regular-r3 -o jsonpath={.blockers[0].remedy}`,
 		console.Arguments("ROLLOUT"), func(cmd *cobra.Command, args []string) error {
-			c, err := connection.RolloutControlPlane(cmd.Context(), a)
+			c, err := connection.ControlPlaneWithRollouts(cmd.Context(), a)
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func watchCommand(a *console.App) *cobra.Command {
 			"rollout has not ended: a person may resume it.", `
 klm rollout watch sample-regular-r3`,
 		console.Arguments("ROLLOUT"), func(cmd *cobra.Command, args []string) error {
-			c, err := connection.RolloutControlPlane(cmd.Context(), a)
+			c, err := connection.ControlPlaneWithRollouts(cmd.Context(), a)
 			if err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ func watchRollout(ctx context.Context, a *console.App, c *connection.Cluster, na
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	screen, last := console.Screen{App: a}, (*v1beta2.ModuleRollout)(nil)
-	err := console.Repeat(ctx, c.RolloutChanges(ctx, name), func() error {
+	err := console.RefreshUntilDone(ctx, c.RolloutChanges(ctx, name), func() error {
 		r, err := c.Rollout(ctx, name)
 		if err != nil {
 			return err
@@ -200,7 +200,7 @@ func (r *rolloutReport) Show(p *console.Page) {
 		p.Wrap("  ", "reason: "+r.Reason)
 	}
 	if !r.ETA.IsZero() {
-		p.Line("  all runtimes are expected to have it by %s UTC", p.When(r.ETA))
+		p.Line("  all runtimes are expected to have it by %s UTC", p.FormatUTC(r.ETA))
 	}
 	p.Line("")
 	r.showStages(p)

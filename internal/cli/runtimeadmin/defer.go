@@ -25,9 +25,9 @@ klm module defer sample --clear`,
 			if len(args) > 0 {
 				o.module = args[0]
 			}
-			return deferModule(cmd.Context(), a, o)
+			return setOrClearDeferral(cmd.Context(), a, o)
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.ModulesOfOwnRuntime(a))
 	c.Flags().StringVar(&o.until, "until", "", "date, which begins in UTC, or time in RFC 3339")
 	c.Flags().BoolVar(&o.clear, "clear", false, "end the deferral")
 	c.Flags().BoolVar(&o.all, "all", false, "defer the updates of all modules that have no deferral of their own")
@@ -41,7 +41,7 @@ type deferOptions struct {
 	clear, all, dryRun bool
 }
 
-func deferModule(ctx context.Context, a *console.App, o deferOptions) error {
+func setOrClearDeferral(ctx context.Context, a *console.App, o deferOptions) error {
 	if o.all == (o.module != "") {
 		return console.Fail(console.ExitUsage, "name one module, or give --all")
 	}

@@ -42,7 +42,7 @@ func TestDefer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newRuntime(t, v1beta2.Module{Name: "sample"})
 			if c.before != "" {
-				s.Change(t, kyma, `{"metadata":{"annotations":{"`+c.key+`":"`+c.before+`"}}}`)
+				s.Patch(t, kyma, `{"metadata":{"annotations":{"`+c.key+`":"`+c.before+`"}}}`)
 			}
 			c.Check(t, Commands, s.Kubeconfig)
 			if got := s.Object(kyma).GetAnnotations()[c.key]; got != c.want {

@@ -29,7 +29,7 @@ klm module disable sample --delete-custom-resources`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
 			return disableModule(cmd.Context(), a, args[0], deleteResources, f)
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.ModulesOfOwnRuntime(a))
 	c.Flags().BoolVar(&deleteResources, "delete-custom-resources", false,
 		"delete the custom resources of users, too, before the module is removed")
 	f.Register(c.Flags())

@@ -26,7 +26,7 @@ klm module history sample`,
 			}
 			return diagnosis.PrintModuleChanges(cmd.Context(), a, c, &l, c.OwnKyma, module)
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.ModulesOfOwnRuntime(a))
 	l.Register(c, diagnosis.HistoryFilters...)
 	l.RegisterSort(c)
 	return c

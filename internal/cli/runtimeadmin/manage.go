@@ -30,7 +30,7 @@ klm module manage sample --policy Ignore`,
 				return nil
 			})
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.ModulesOfOwnRuntime(a))
 	c.Flags().StringVar(&policy, "policy", "",
 		"policy for its default custom resource: CreateAndDelete or Ignore; empty: unchanged")
 	o.ChangeFlags.Register(c.Flags())
@@ -53,7 +53,7 @@ klm module unmanage sample`,
 				return nil
 			})
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.ModulesOfOwnRuntime(a))
 	o.ChangeFlags.Register(c.Flags())
 	return c
 }

@@ -23,7 +23,7 @@ klm module pause sample --reason "2.0.0 is being investigated, ask Kim"`,
 			}
 			return pauseModule(cmd.Context(), a, args[0], reason, dryRun)
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.ModulesOfOwnRuntime(a))
 	c.Flags().StringVar(&reason, "reason", "", "why it is paused; shown to other users (required)")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would be done, and change nothing")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask; a pause never asks, so that it can be made quickly")
@@ -39,7 +39,7 @@ klm module resume sample`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
 			return resumeModuleAndAwaitPauseEnd(cmd.Context(), a, args[0], flags.WaitFlags, flags.DryRun)
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.ModulesOfOwnRuntime(a))
 	flags.Register(c.Flags())
 	return c
 }

@@ -25,7 +25,7 @@ klm module set-channel sample regular --allow-downgrade`,
 				return nil
 			})
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a), connection.ModuleChannels(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.ModulesOfOwnRuntime(a), connection.ModuleChannels(a))
 	o.Register(c.Flags())
 	o.RegisterDowngrade(c.Flags())
 	return c
@@ -50,7 +50,7 @@ klm module set-version sample 2.0.0 --dry-run`,
 				return nil
 			})
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a), connection.ModuleVersions(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.ModulesOfOwnRuntime(a), connection.ModuleVersions(a))
 	o.Register(c.Flags())
 	o.RegisterDowngrade(c.Flags())
 	return c

@@ -28,7 +28,7 @@ klm module why sample --watch`,
 			}
 			return diagnosis.Why(cmd.Context(), a, c, c.OwnKyma, module, watch)
 		})
-	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
+	c.ValidArgsFunction = console.CompleteArguments(connection.ModulesOfOwnRuntime(a))
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "keep running, and show every change")
 	return c
 }

@@ -40,7 +40,7 @@ func redact(key string, value any) any {
 		case text.IsSensitiveKey(key), text.IsSensitiveValue(v):
 			return text.Hidden
 		}
-		return text.WithoutSecrets(v)
+		return text.WithoutAssignedSecrets(v)
 	}
 	return value
 }

@@ -95,7 +95,7 @@ func (n *run) hasDesiredManifest(ctx context.Context, m *plan.Module) bool {
 	if m.Manifest.Spec.Version != m.Decision.Version {
 		return false
 	}
-	artefact, err := n.resolveArtefact(ctx, m)
+	artefact, err := n.resolveArtefactOrBlock(ctx, m)
 	if err != nil {
 		return false
 	}

@@ -324,7 +324,7 @@ type findings struct {
 
 // Reconcile brings the modules of one Kyma to their desired state.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
-	defer func() { result.Priority = r.Urgent.PersonOrRetryPriority(req.Name) }()
+	defer func() { result.Priority = r.Urgent.RequeuePriority(req.Name) }()
 	defer r.rollout.Release(req.Name)
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
@@ -340,7 +340,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			r.Runtimes.Unsubscribe(req.Name, subscriberKey(req.Name))
 			r.catalog.Unsubscribe(req.Name)
 			r.forget(req.Name)
-			return reconcile.Result{}, r.verifyOwnerOnDemand(ctx, req.NamespacedName, nil)
+			return reconcile.Result{}, r.verifyOwnerIfRequested(ctx, req.NamespacedName, nil)
 		}
 		return reconcile.Result{}, err
 	}
@@ -357,7 +357,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		// summary.
 		BeforeSave: func() { kyma.Status.Summary = v1beta2.Summarize(kyma.Status.Modules) },
 		AfterSave:  n.recordEvents,
-		Publish:    n.publishStatus,
+		Publish:    n.publishStatusToRuntime,
 	}
 	defer func() {
 		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {
@@ -369,22 +369,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitOtherFinalizers})
 	case !kyma.DeletionTimestamp.IsZero():
 		defer func() {
-			if err != nil || n.isBlockedOrRuntimeUnavailable() {
+			if err != nil || n.isDeletionStuck() {
 				r.ending.Release(req.Name)
 			}
 		}()
 		return loop.Run(ctx, options,
 			loop.Step{Name: "announce", Do: n.setStateDeleting},
-			loop.Step{Name: "connect", Do: n.connectOrGiveUpDeletion},
+			loop.Step{Name: "connect", Do: n.connectOrSkipCleanup},
 			loop.Step{Name: "admission", Do: n.awaitDeletionAdmission, Save: true},
 			loop.Step{Name: "modules", Do: n.deleteModules},
 			loop.Step{Name: "runtime", Do: n.deleteNonModuleResources},
 			loop.Step{Name: "release", Do: n.revokeCertificatesAndRemoveFinalizer})
 	case kyma.SkipsReconciliation():
 		return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "kyma", Object: kyma,
-			Report: n.reportNotReconciled},
+			Report: n.reportSkippedByLabel},
 			loop.Step{Name: "owner", Do: func(ctx context.Context) error {
-				return r.verifyOwnerOnDemand(ctx, req.NamespacedName, kyma)
+				return r.verifyOwnerIfRequested(ctx, req.NamespacedName, kyma)
 			}})
 	case kyma.Status.State == "" && !r.starting.Admit(req.Name):
 		return reconcile.Result{}, nil // the admission enqueues the Kyma later
@@ -395,14 +395,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "sync", Do: n.syncBaseAndRemote},
 		loop.Step{Name: "version", Do: n.recordKubernetesVersion},
-		loop.Step{Name: "remember", Do: n.saveLastRequest},
+		loop.Step{Name: "remember", Do: n.saveOrRemoveLastRequest},
 		loop.Step{Name: "resolve", Do: n.listManifestsAndDecideModules},
 		loop.Step{Name: "install", Do: n.writeRequestedManifests},
-		loop.Step{Name: "remove", Do: n.removeManifests},
+		loop.Step{Name: "remove", Do: n.removeUnwantedManifests},
 		loop.Step{Name: "catalog", Do: n.syncCatalog},
-		loop.Step{Name: "settle", Do: n.returnModuleErrors},
+		loop.Step{Name: "settle", Do: n.reportBlockersAndErrors},
 		loop.Step{Name: "watchlist", Do: n.planAgent, SaveIf: n.isAgentStatusChanged},
-		loop.Step{Name: "agent", Do: n.deliverAgent},
+		loop.Step{Name: "agent", Do: n.deliverOrRemoveAgent},
 		loop.Step{Name: "requeue", Do: n.requeue})
 }
 
@@ -435,7 +435,7 @@ func (n *run) addFinalizerAndLabel(ctx context.Context) error {
 }
 
 // connect gets the connection to the runtime from the pool. connect makes no request. The owner of the runtime is
-// verified later, with the record in the runtime (verifyRuntimeOwner). If there is no connection, connect is not
+// verified later, with the record in the runtime (verifyOwnerOrRefuse). If there is no connection, connect is not
 // retried: the pool notifies the subscriber when a retry may succeed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe(false)
@@ -448,7 +448,7 @@ func (n *run) connect(ctx context.Context) error {
 	}
 	n.runtime = rt
 	n.editRecord(func(*record) {}) // creates the record of the runtime
-	n.readCredentialAndWatchRights()
+	n.watchRightsAndReadCredential()
 	return nil
 }
 
@@ -468,7 +468,7 @@ func (n *run) planAgent(ctx context.Context) (err error) {
 		return nil
 	}
 	before := n.kyma.Status.Agent.DeepCopy()
-	n.agentPlan, err = n.agents.PrepareDelivery(ctx, n.agentTarget())
+	n.agentPlan, err = n.agents.PlanDeliveryAndAddRefs(ctx, n.agentTarget())
 	n.found.agentPlanned = !loop.Equal(before, n.kyma.Status.Agent)
 	return err
 }
@@ -476,8 +476,9 @@ func (n *run) planAgent(ctx context.Context) (err error) {
 // isAgentStatusChanged reports whether the status of the agent has to be saved before the agent is delivered.
 func (n *run) isAgentStatusChanged() bool { return n.found.agentPlanned }
 
-// deliverAgent delivers the agent to the runtime. If agents are disabled, deliverAgent removes the agent.
-func (n *run) deliverAgent(ctx context.Context) error {
+// deliverOrRemoveAgent delivers the agent to the runtime. If agents are disabled, deliverOrRemoveAgent removes the
+// agent.
+func (n *run) deliverOrRemoveAgent(ctx context.Context) error {
 	if n.InCluster || n.found.paused {
 		return nil
 	}
@@ -508,7 +509,8 @@ func (n *run) requeue(context.Context) error {
 	}
 	for _, m := range n.modules {
 		if m.Manifest != nil && m.Manifest.Status.State == v1beta2.StateProcessing && !plan.IsSlow(m.Manifest, n.now) {
-			after = min(after, plan.ProcessingSince(m.Manifest).Add(plan.SlowModuleDelay).Sub(n.now)+time.Second)
+			after = min(after, plan.NotReadySinceOrCreation(m.Manifest).Add(plan.SlowModuleDelay).Sub(
+				n.now)+time.Second)
 		}
 		if b := m.Decision.Blocker; b != nil && !b.Until.IsZero() {
 			after = min(after, max(time.Until(b.Until), time.Millisecond))

@@ -50,11 +50,11 @@ func (n *run) setStateDeleting(context.Context) error {
 	return nil
 }
 
-// connectOrGiveUpDeletion gets the connection to the runtime of a Kyma that is being deleted. If there is no access
+// connectOrSkipCleanup gets the connection to the runtime of a Kyma that is being deleted. If there is no access
 // Secret, the runtime is not cleaned up: whoever deleted the Secret has decided that the cluster no longer exists. A
 // runtime that belongs to another owner is not cleaned up either. After any other failure, the deletion waits for the
 // runtime, up to the deadline that giveup.go describes.
-func (n *run) connectOrGiveUpDeletion(ctx context.Context) error {
+func (n *run) connectOrSkipCleanup(ctx context.Context) error {
 	n.catalog.Unsubscribe(n.kyma.Name)
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
 		n.deletion.runtimeLeft = leftAfterDeadline
@@ -113,7 +113,7 @@ func (n *run) deleteControlPlaneTargetManifests(ctx context.Context) (err error)
 	for _, m := range n.sortedManifests() {
 		if m.InstalledOrSpecTarget() == v1beta2.TargetControlPlane && m.DeletionTimestamp.IsZero() {
 			module := n.moduleToDelete(m)
-			if err := n.removeManifest(ctx, &module); err != nil {
+			if err := n.deleteOrUpgradeManifest(ctx, &module); err != nil {
 				return err
 			}
 		}
@@ -166,7 +166,7 @@ func (n *run) deleteModules(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := n.removeManifest(ctx, &module); err != nil {
+		if err := n.deleteOrUpgradeManifest(ctx, &module); err != nil {
 			return err
 		}
 		n.modules = append(n.modules, module)
@@ -194,9 +194,9 @@ func (n *run) sortedManifests() []*v1beta2.Manifest {
 	return all
 }
 
-// isBlockedOrRuntimeUnavailable reports whether the deletion of a Kyma waits for the runtime or for a person. While a
-// deletion is stuck, other runtimes may be admitted.
-func (n *run) isBlockedOrRuntimeUnavailable() bool {
+// isDeletionStuck reports whether the deletion of a Kyma waits for the runtime or for a person. While a deletion is
+// stuck, other runtimes may be admitted.
+func (n *run) isDeletionStuck() bool {
 	return n.deletion.unavailable != nil || n.deletion.isReleased ||
 		slices.ContainsFunc(n.sortedManifests(), isDeletionBlocked)
 }

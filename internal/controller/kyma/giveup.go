@@ -89,17 +89,17 @@ func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
 	if n.DeletionDeadline == 0 || n.InCluster || !isRuntimeUnreachableOrForbidden(why) {
 		return err
 	}
-	since := n.unavailableSince()
+	since := n.unavailableSinceOrNow()
 	if left := since.Add(n.DeletionDeadline).Sub(n.now); left > 0 {
 		n.deletion.unavailable = &unavailableError{why, n.DeletionDeadline}
 		return loop.Later(min(left, recheckInterval), "the runtime")
 	}
-	return n.giveUpDeletion(ctx, since, why)
+	return n.giveUpWithTombstone(ctx, since, why)
 }
 
-// unavailableSince returns the time since when the runtime has been unavailable during this deletion. If the runtime
-// was available in the last reconcile, unavailableSince returns the current time.
-func (n *run) unavailableSince() time.Time {
+// unavailableSinceOrNow returns the time since when the runtime has been unavailable during this deletion. If the
+// runtime was available in the last reconcile, unavailableSinceOrNow returns the current time.
+func (n *run) unavailableSinceOrNow() time.Time {
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReachable); c != nil &&
 		c.Status == metav1.ConditionFalse {
 		return c.LastTransitionTime.Time
@@ -112,21 +112,21 @@ func (n *run) wasUnavailable() bool {
 	return meta.IsStatusConditionFalse(n.kyma.Status.Conditions, v1beta2.ConditionReachable)
 }
 
-// giveUpDeletion writes a tombstone (a ConfigMap that lists the objects left in the runtime) and annotates the Kyma.
-// After the Kyma was annotated as given up, the later steps of its deletion send no requests to the runtime.
-func (n *run) giveUpDeletion(ctx context.Context, since time.Time, why error) error {
+// giveUpWithTombstone writes a tombstone (a ConfigMap that lists the objects left in the runtime) and annotates the
+// Kyma. After the Kyma was annotated as given up, the later steps of its deletion send no requests to the runtime.
+func (n *run) giveUpWithTombstone(ctx context.Context, unavailableSince time.Time, why error) error {
 	if err := n.deleteAndRereadManifests(ctx); err != nil {
 		return err
 	}
 	t := tombstone.New(n.kyma, n.sortedManifests(), n.nonModuleResources())
-	t.UnreachableSince, t.GivenUpAt = metav1.NewTime(since), metav1.NewTime(n.now)
+	t.UnreachableSince, t.GivenUpAt = metav1.NewTime(unavailableSince), metav1.NewTime(n.now)
 	t.Reason, t.Message = loop.Reason(why), why.Error()
 	parts, err := t.ConfigMaps(n.kyma.Namespace)
 	if err != nil {
 		return err
 	}
 	for _, part := range parts {
-		if err := n.writeLeftObjectsTombstone(ctx, part); err != nil {
+		if err := n.writeTombstonePart(ctx, part); err != nil {
 			return err
 		}
 	}
@@ -138,7 +138,7 @@ func (n *run) giveUpDeletion(ctx context.Context, since time.Time, why error) er
 	}
 	metrics.DeletionsGivenUp.WithLabelValues(t.Reason).Inc()
 	log.FromContext(ctx).Info("deletion given up", "tombstone", parts[0].Name, "objects", t.ObjectCount(),
-		"reason", t.Reason, "since", since)
+		"reason", t.Reason, "since", unavailableSince)
 	n.event(corev1.EventTypeWarning, v1beta2.EventDeletionGivenUp, fmt.Sprintf(
 		"%d objects of %d modules and of the manager remain in the runtime, as listed in ConfigMap %s: %.512s",
 		t.ObjectCount(), len(t.Modules), parts[0].Name, t.Message))
@@ -163,9 +163,9 @@ func (n *run) deleteAndRereadManifests(ctx context.Context) (err error) {
 	return err
 }
 
-// writeLeftObjectsTombstone creates one part of a tombstone. If an earlier reconcile has created the same part of the
-// tombstone, writeLeftObjectsTombstone updates this part.
-func (n *run) writeLeftObjectsTombstone(ctx context.Context, tombstonePart *corev1.ConfigMap) error {
+// writeTombstonePart creates one part of a tombstone. If an earlier reconcile has created the same part of the
+// tombstone, writeTombstonePart updates this part.
+func (n *run) writeTombstonePart(ctx context.Context, tombstonePart *corev1.ConfigMap) error {
 	err := n.Live.Create(ctx, tombstonePart, client.FieldOwner(v1beta2.FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
 		err = n.Live.Update(ctx, tombstonePart, client.FieldOwner(v1beta2.FieldOwner))

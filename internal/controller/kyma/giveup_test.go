@@ -293,13 +293,13 @@ func TestReportReachable(t *testing.T) {
 func TestAwaitFinalizers(t *testing.T) {
 	n, _ := deletionRun(t, 0, 0, interceptor.Funcs{})
 	n.kyma.Finalizers = append(n.kyma.Finalizers, "example.com/hold")
-	if n.isBlockedOrRuntimeUnavailable() || loop.WaitForForeignFinalizers(n.kyma,
+	if n.isDeletionStuck() || loop.WaitForForeignFinalizers(n.kyma,
 		[]string{v1beta2.FinalizerKyma}) != nil {
 		t.Error("with its own finalizer, the deletion does not wait for others")
 	}
 	n.kyma.Finalizers = n.kyma.Finalizers[1:]
 	err := n.awaitOtherFinalizers(t.Context())
-	if err == nil || !n.isBlockedOrRuntimeUnavailable() {
+	if err == nil || !n.isDeletionStuck() {
 		t.Fatalf("the deletion does not wait, or others are not admitted: %v", err)
 	}
 	n.report(loop.Outcome{Step: "finalizers", Waiting: err.Error()})

@@ -54,7 +54,7 @@ func (n *run) decide(ctx context.Context, remote *v1beta2.Kyma, manifests map[st
 
 // listManifests returns all Manifests of this Kyma, by name. listManifests reads the Manifests one by one, because a
 // list from the cache may lack recent writes.
-func (n *run) listManifests(ctx context.Context) (map[string]*v1beta2.Manifest, error) {
+func (n *run) listManifests(ctx context.Context) (byName map[string]*v1beta2.Manifest, _ error) {
 	list := &v1beta2.ManifestList{}
 	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace),
 		client.MatchingFields{runtimes.KymaNameIndex: n.kyma.Name},
@@ -76,7 +76,7 @@ func (n *run) listManifests(ctx context.Context) (map[string]*v1beta2.Manifest, 
 		if all[name] != nil {
 			continue
 		}
-		m, err := n.readManifest(ctx, name)
+		m, err := n.readOwnManifest(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -87,9 +87,9 @@ func (n *run) listManifests(ctx context.Context) (map[string]*v1beta2.Manifest, 
 	return all, nil
 }
 
-// readManifest reads one Manifest of this Kyma. readManifest returns nil if the Manifest does not exist or belongs to
-// another Kyma.
-func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest, error) {
+// readOwnManifest reads one Manifest of this Kyma. readOwnManifest returns nil if the Manifest does not exist or
+// belongs to another Kyma.
+func (n *run) readOwnManifest(ctx context.Context, name string) (*v1beta2.Manifest, error) {
 	m := &v1beta2.Manifest{}
 	if err := n.Client.Get(ctx, types.NamespacedName{Namespace: n.kyma.Namespace, Name: name}, m); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -117,7 +117,7 @@ func (n *run) writeRequestedManifests(ctx context.Context) error {
 			m.Err = n.setManifestAnnotation(ctx, m, v1beta2.AnnotationIsUnmanaged, v1beta2.ValueTrue)
 		case m.Decision.Blocker != nil:
 			m.Err = errors.Join(n.setManifestAnnotation(ctx, m, v1beta2.AnnotationPaused, ""),
-				n.recheckReplacedContent(ctx, m))
+				n.unblockIfContentReverted(ctx, m))
 		default:
 			m.Err = n.installModule(ctx, m)
 		}
@@ -164,7 +164,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	if plan.AwaitsInventory(m.Manifest) {
 		return nil // the event of the inventory triggers the next reconcile
 	}
-	artefact, err := n.resolveArtefact(ctx, m)
+	artefact, err := n.resolveArtefactOrBlock(ctx, m)
 	if err != nil {
 		return fmt.Errorf("module %s, version %s: %w", m.Spec.Name, m.Decision.Version, err)
 	}
@@ -174,7 +174,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	want := plan.DesiredManifest(n.kyma, m, artefact, n.now)
 	n.Shards.SetShardLabel(want, n.kyma.Name)
 	if m.Manifest == nil {
-		if m.Manifest, err = n.readManifest(ctx, want.Name); err != nil || m.Manifest != nil &&
+		if m.Manifest, err = n.readOwnManifest(ctx, want.Name); err != nil || m.Manifest != nil &&
 			!m.Manifest.DeletionTimestamp.IsZero() {
 			return err
 		}
@@ -187,7 +187,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 		m.Manifest = want
 		return nil
 	}
-	isEdited := plan.IsEdited(m.Manifest) || n.isEdited(m.Manifest)
+	isEdited := plan.HasEditedVersionOrSources(m.Manifest) || n.hasSourcesEditedByOthers(m.Manifest)
 	updated := plan.WithDesired(m.Manifest, want)
 	if updated == nil {
 		return nil
@@ -214,9 +214,9 @@ func (n *run) annotateOCIRefIfCached(m *v1beta2.Manifest) {
 	}
 }
 
-// removeManifests deletes two kinds of Manifests: those of modules that are no longer requested, and those of modules
-// that this runtime must not have.
-func (n *run) removeManifests(ctx context.Context) error {
+// removeUnwantedManifests deletes two kinds of Manifests: those of modules that are no longer requested, and those of
+// modules that this runtime must not have.
+func (n *run) removeUnwantedManifests(ctx context.Context) error {
 	var errs []error
 	for i := range n.modules {
 		m := &n.modules[i]
@@ -224,14 +224,14 @@ func (n *run) removeManifests(ctx context.Context) error {
 		if m.Manifest == nil || m.IsRequested && !isForbidden {
 			continue
 		}
-		errs = append(errs, n.removeManifest(ctx, m))
+		errs = append(errs, n.deleteOrUpgradeManifest(ctx, m))
 	}
 	return errors.Join(errs...)
 }
 
-// removeManifest deletes the Manifest of a module, unless it is being deleted already. Before the deletion,
-// removeManifest records in the Manifest whether the user allows the deletion of custom resources.
-func (n *run) removeManifest(ctx context.Context, m *plan.Module) error {
+// deleteOrUpgradeManifest deletes the Manifest of a module, unless it is being deleted already. Before the deletion,
+// deleteOrUpgradeManifest records in the Manifest whether the user allows the deletion of custom resources.
+func (n *run) deleteOrUpgradeManifest(ctx context.Context, m *plan.Module) error {
 	if updated := plan.WithCustomResourceDeletion(m); updated != nil {
 		if err := n.patchManifest(ctx, m, updated); err != nil {
 			return client.IgnoreNotFound(err)
@@ -253,7 +253,7 @@ func (n *run) upgradeDeleted(ctx context.Context, m *plan.Module) {
 	}
 	upgraded := *m
 	upgraded.Decision = *m.Upgrade
-	artefact, err := n.resolveArtefact(ctx, &upgraded)
+	artefact, err := n.resolveArtefactOrBlock(ctx, &upgraded)
 	if err == nil && upgraded.Decision.Blocker == nil {
 		want := plan.DesiredManifest(n.kyma, &upgraded, artefact, n.now)
 		if err = n.patchManifest(ctx, m, plan.WithSpecKeepingResource(m.Manifest, want)); err == nil {
@@ -279,10 +279,10 @@ func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	return nil
 }
 
-// returnModuleErrors returns the errors of modules, so that these modules are retried. For each newly blocked module,
-// returnModuleErrors records one event. The error of a mandatory module only requeues the Kyma and does not become an
-// error of the Kyma, because the admin of the runtime has not requested the module.
-func (n *run) returnModuleErrors(context.Context) error {
+// reportBlockersAndErrors returns the errors of modules, so that these modules are retried. For each newly blocked
+// module, reportBlockersAndErrors records one event. The error of a mandatory module only requeues the Kyma and does
+// not become an error of the Kyma, because the admin of the runtime has not requested the module.
+func (n *run) reportBlockersAndErrors(context.Context) error {
 	var errs []error
 	var blocked []changelog.Event
 	recheckAfter := time.Duration(0)
@@ -290,14 +290,14 @@ func (n *run) returnModuleErrors(context.Context) error {
 		m := &n.modules[i]
 		switch {
 		case m.Err != nil && m.IsMandatory:
-			recheckAfter = loop.PollDelay(n.now, n.mandatoryNotReadySince())
+			recheckAfter = loop.PollDelay(n.now, n.mandatoryNotReadySinceOrNow())
 		case m.Err != nil:
 			errs = append(errs, m.Err)
 		case m.Decision.Blocker != nil && !m.IsMandatory:
 			blocked = append(blocked, n.countNewBlockers(m)...)
 		}
 	}
-	for _, e := range changelog.Fold(blocked) {
+	for _, e := range changelog.FoldByReason(blocked) {
 		n.event(e.Type, e.Reason, e.Note)
 	}
 	if err := errors.Join(errs...); err != nil || recheckAfter == 0 {
@@ -332,15 +332,15 @@ func (n *run) event(kind, reason, note string) {
 	}
 }
 
-// resolveArtefact returns the artefact of the decided version. The artefact is taken from the Manifest, without a
-// request to the registry, if the Manifest already has the decided version, with the content whose digest the
+// resolveArtefactOrBlock returns the artefact of the decided version. The artefact is taken from the Manifest, without
+// a request to the registry, if the Manifest already has the decided version, with the content whose digest the
 // ModuleTemplate records, and if nobody else has edited the Manifest. A Manifest that has no spec.install, or that
 // names another registry, is used only if the registry cannot be read. If the content of the version was replaced in
-// the registry, resolveArtefact sets the blocker of the module.
-func (n *run) resolveArtefact(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
+// the registry, resolveArtefactOrBlock sets the blocker of the module.
+func (n *run) resolveArtefactOrBlock(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
 	var has *plan.Artefact // the artefact in the Manifest, nil if the Manifest does not have this version and content
 	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version &&
-		is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component && !n.isEdited(is) {
+		is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component && !n.hasSourcesEditedByOthers(is) {
 		a := plan.ArtefactOf(is)
 		isRecorded, isKnown := a.HasRecordedContent(m.Decision.Template)
 		if isRecorded || !isKnown {
@@ -393,11 +393,11 @@ func (r *Reconciler) PreflightManifest(ctx context.Context, component, version s
 	return plan.DesiredManifest(k, m, artefact, time.Now()), nil
 }
 
-// recheckReplacedContent reads the registry again for a version that is blocked because its content was replaced there.
-// If the registry has the former content again, recheckReplacedContent records that in the ModuleTemplate, and this
-// change triggers the next reconcile. If the registry cannot be read, nothing is changed. The registry is read at most
-// once per contentRecheckPeriod for all runtimes.
-func (n *run) recheckReplacedContent(ctx context.Context, m *plan.Module) error {
+// unblockIfContentReverted reads the registry again for a version that is blocked because its content was replaced
+// there. If the registry has the former content again, unblockIfContentReverted records that in the ModuleTemplate, and
+// this change triggers the next reconcile. If the registry cannot be read, nothing is changed. The registry is read at
+// most once per contentRecheckPeriod for all runtimes.
+func (n *run) unblockIfContentReverted(ctx context.Context, m *plan.Module) error {
 	b := m.Decision.Blocker
 	name, named := strings.CutPrefix(b.Object, v1beta2.KindModuleTemplate+" ")
 	if b.Code != v1beta2.ReasonVersionReplaced || !named {
@@ -419,11 +419,11 @@ func (n *run) recheckReplacedContent(ctx context.Context, m *plan.Module) error 
 	return err
 }
 
-// isEdited reports whether somebody else has edited the sources of a Manifest: the references to the artefacts of the
-// module. isEdited compares the sources with the digest of the sources in an annotation of the Manifest. If the
-// Manifest does not have this annotation, isEdited knows about an edit only if the manager has received the event of
-// the edit.
-func (n *run) isEdited(m *v1beta2.Manifest) bool {
+// hasSourcesEditedByOthers reports whether somebody else has edited the sources of a Manifest: the references to the
+// artefacts of the module. hasSourcesEditedByOthers compares the sources with the digest of the sources in an
+// annotation of the Manifest. If the Manifest does not have this annotation, hasSourcesEditedByOthers knows about an
+// edit only if the manager has received the event of the edit.
+func (n *run) hasSourcesEditedByOthers(m *v1beta2.Manifest) bool {
 	has, known := plan.HasUneditedSources(m)
-	return known && !has || !known && n.ownWrites.isEdited(client.ObjectKeyFromObject(m))
+	return known && !has || !known && n.ownWrites.isEditedByOthers(client.ObjectKeyFromObject(m))
 }

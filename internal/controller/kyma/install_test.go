@@ -55,7 +55,7 @@ func TestFinalizersOfOthersStay(t *testing.T) {
 				Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}},
 			do: func(ctx context.Context, n *run, read client.Object) error {
 				n.Client = staleList{n.Client, read.(*v1beta2.ModuleReleaseMeta)}
-				_, err := n.releaseDeletedMandatoryModules(ctx)
+				_, err := n.removeMandatoryFinalizers(ctx)
 				return err
 			},
 		},
@@ -131,7 +131,7 @@ func TestDeleteOnlyTheManifestThatWasRead(t *testing.T) {
 		Name: "a-keda", UID: types.UID("read")}}
 	m.Labels = map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
 	for name, do := range map[string]func(*run) error{
-		"Remove": func(n *run) error { return n.removeManifests(t.Context()) },
+		"Remove": func(n *run) error { return n.removeUnwantedManifests(t.Context()) },
 		"Delete": func(n *run) error { return n.deleteModules(t.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// releaseDeletedMandatoryModules removes a finalizer of the Kyma project's lifecycle-manager from ModuleReleaseMetas of
+// removeMandatoryFinalizers removes a finalizer of the Kyma project's lifecycle-manager from ModuleReleaseMetas of
 // mandatory modules. Lifecycle Manager itself never adds this finalizer. The finalizer is removed when the
-// ModuleReleaseMeta is being deleted and no runtime has the module any more. releaseDeletedMandatoryModules returns
-// true if a runtime still has the module of a ModuleReleaseMeta that is being deleted and has the finalizer.
-func (r *Reconciler) releaseDeletedMandatoryModules(ctx context.Context) (stillInstalled bool, err error) {
+// ModuleReleaseMeta is being deleted and no runtime has the module any more. removeMandatoryFinalizers returns true if
+// a runtime still has the module of a ModuleReleaseMeta that is being deleted and has the finalizer.
+func (r *Reconciler) removeMandatoryFinalizers(ctx context.Context) (stillInstalled bool, err error) {
 	var releases v1beta2.ModuleReleaseMetaList
 	in := client.InNamespace(r.Namespace)
 	if err := r.Client.List(ctx, &releases, in,

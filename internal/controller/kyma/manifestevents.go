@@ -67,7 +67,7 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 			r.releaseNewRuntimeIfAllApplied(ctx, e)
 			isOwnWrite := isSpecChanged(e) && r.ownWrites.takeExpected(e.ObjectNew.(*v1beta2.Manifest))
 			if !isOwnWrite {
-				r.ownWrites.noteEdit(e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest))
+				r.ownWrites.noteEditByOthers(e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest))
 			}
 			if after, relevant := r.delayAfter(ctx, e, isOwnWrite); relevant {
 				enqueue(ctx, q, e.ObjectNew, after)
@@ -99,7 +99,7 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 	}
 	applied := plan.InstalledOrRequestedVersion(before) != plan.InstalledOrRequestedVersion(now)
 	// visible means that the status of the Kyma shows the version and the message of the Manifest.
-	visible := is != v1beta2.StateProcessing || time.Since(plan.ProcessingSince(now)) >= plan.SlowModuleDelay
+	visible := is != v1beta2.StateProcessing || time.Since(plan.NotReadySinceOrCreation(now)) >= plan.SlowModuleDelay
 	changed := was != is || visible && (applied ||
 		plan.VisibleMessage(before) != plan.VisibleMessage(now))
 	switch {
@@ -127,9 +127,9 @@ type ownWrites struct {
 	edited map[types.NamespacedName]bool
 }
 
-// noteEdit compares a Manifest before and after an event. If somebody else has changed its sources, and the annotations
-// of the Manifest do not show the change, noteEdit records the change in memory.
-func (w *ownWrites) noteEdit(before, now *v1beta2.Manifest) {
+// noteEditByOthers compares a Manifest before and after an event. If somebody else has changed its sources, and the
+// annotations of the Manifest do not show the change, noteEditByOthers records the change in memory.
+func (w *ownWrites) noteEditByOthers(before, now *v1beta2.Manifest) {
 	if _, known := plan.HasUneditedSources(now); known || before.Generation == now.Generation ||
 		plan.SourcesDigest(&before.Spec) == plan.SourcesDigest(&now.Spec) {
 		return
@@ -142,9 +142,9 @@ func (w *ownWrites) noteEdit(before, now *v1beta2.Manifest) {
 	w.edited[client.ObjectKeyFromObject(now)] = true
 }
 
-// isEdited reports whether noteEdit has recorded a change of the Manifest, and this controller has not written the
-// Manifest after that change.
-func (w *ownWrites) isEdited(key types.NamespacedName) bool {
+// isEditedByOthers reports whether noteEditByOthers has recorded a change of the Manifest, and this controller has not
+// written the Manifest after that change.
+func (w *ownWrites) isEditedByOthers(key types.NamespacedName) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.edited[key]

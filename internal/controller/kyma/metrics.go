@@ -23,7 +23,7 @@ func (n *run) recordMetrics() {
 	if !n.RuntimeMetrics {
 		return
 	}
-	instance, shoot := n.kyma.Labels[v1beta2.LabelInstanceID], shootOf(n.kyma)
+	instance, shoot := n.kyma.Labels[v1beta2.LabelInstanceID], shootFromDomain(n.kyma)
 	metrics.KymaState.Set(n.kyma.Name, []string{n.kyma.Name, string(n.kyma.Status.State), shoot, instance})
 	modules := make([][]string, len(n.kyma.Status.Modules))
 	for i, m := range n.kyma.Status.Modules {
@@ -63,9 +63,9 @@ func (r *Reconciler) forgetMetrics(kyma string) {
 	metrics.MandatoryModuleState.Set(kyma)
 }
 
-// shootOf returns the name of the Gardener cluster (shoot) of a runtime: the first label of the domain name of the
-// runtime. If the domain name has fewer than three labels, shootOf returns "".
-func shootOf(k *v1beta2.Kyma) string {
+// shootFromDomain returns the name of the Gardener cluster (shoot) of a runtime: the first label of the domain name of
+// the runtime. If the domain name has fewer than three labels, shootFromDomain returns "".
+func shootFromDomain(k *v1beta2.Kyma) string {
 	parts := strings.Split(k.Annotations[v1beta2.AnnotationSKRDomain], ".")
 	if len(parts) < 3 {
 		return ""

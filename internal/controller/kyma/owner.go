@@ -57,8 +57,8 @@ func (r *Reconciler) verifyOwnerAndMarkLostModules(ctx context.Context, kyma *v1
 	return found, err
 }
 
-// verifyRuntimeOwner calls verifyOwnerAndMarkLostModules in the reconcile of a Kyma.
-func (n *run) verifyRuntimeOwner(ctx context.Context, remote *v1beta2.Kyma) (err error) {
+// verifyOwnerOrRefuse calls verifyOwnerAndMarkLostModules in the reconcile of a Kyma.
+func (n *run) verifyOwnerOrRefuse(ctx context.Context, remote *v1beta2.Kyma) (err error) {
 	if n.owner, err = n.verifyOwnerAndMarkLostModules(ctx, n.kyma, n.runtime, remote); !runtimes.IsRuntimeRefused(err) {
 		return err
 	}
@@ -113,26 +113,27 @@ func (n *run) markOwnedAndEndTakeover(ctx context.Context) error {
 	})
 }
 
-// verifyOwnerOnDemand verifies the owner of a runtime for the other controllers if the Kyma is not reconciled: either
-// it has the label skip-reconciliation, or the Kyma does not exist although its Manifests exist. verifyOwnerOnDemand
-// writes nothing.
-func (r *Reconciler) verifyOwnerOnDemand(ctx context.Context, key types.NamespacedName, kyma *v1beta2.Kyma) error {
-	if !r.Runtimes.IsVerificationRequested(key.Name) {
+// verifyOwnerIfRequested verifies the owner of a runtime for the other controllers if the Kyma is not reconciled:
+// either it has the label skip-reconciliation, or the Kyma does not exist although its Manifests exist.
+// verifyOwnerIfRequested writes nothing.
+func (r *Reconciler) verifyOwnerIfRequested(ctx context.Context, kymaKey types.NamespacedName,
+	kyma *v1beta2.Kyma) error {
+	if !r.Runtimes.IsVerificationRequested(kymaKey.Name) {
 		return nil
 	}
 	if kyma == nil {
-		kyma = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		kyma = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: kymaKey.Namespace, Name: kymaKey.Name}}
 	}
 	kyma = kyma.DeepCopy()
 	delete(kyma.Annotations, v1beta2.AnnotationTakeRuntime) // no record would be written
-	rt, err := r.Runtimes.GetBeforeOwnerVerified(ctx, key.Name)
+	rt, err := r.Runtimes.GetBeforeOwnerVerified(ctx, kymaKey.Name)
 	if loop.Reason(err) != "" {
 		return nil // the other controllers have the same error
 	}
 	if err != nil {
 		return err
 	}
-	remote, err := r.readRemote(ctx, rt, key.Name)
+	remote, err := r.readRemote(ctx, rt, kymaKey.Name)
 	if err == nil {
 		_, err = r.verifyOwnerAndMarkLostModules(ctx, kyma, rt, remote)
 	}
@@ -142,7 +143,7 @@ func (r *Reconciler) verifyOwnerOnDemand(ctx context.Context, key types.Namespac
 	case err != nil:
 		return err
 	}
-	r.Runtimes.MarkOwned(key.Name, rt, subscriberKey(key.Name))
+	r.Runtimes.MarkOwned(kymaKey.Name, rt, subscriberKey(kymaKey.Name))
 	return nil
 }
 
@@ -160,7 +161,7 @@ func (n *run) decideDeletableResources(ctx context.Context) (all []v1beta2.Resou
 	if n.editRecord(func(m *record) { all = m.deletable }); all != nil {
 		return all, nil
 	}
-	in, err := ownership.FindKymasInCluster(ctx, n.runtime.Cluster)
+	in, err := ownership.FindOwnAndOtherKyma(ctx, n.runtime.Cluster)
 	if err != nil {
 		return nil, n.waitOrGiveUp(ctx, err)
 	}

@@ -61,15 +61,16 @@ func (n *run) takeCachedRemote(ctx context.Context) (remote *v1beta2.Kyma) {
 	return remote
 }
 
-// cacheRemote keeps the Kyma that was read from the runtime in memory, so that the next reconcile need not read it
-// again. cacheRemote keeps the Kyma only if the next reconcile will probably come soon, and if no event about the Kyma
-// has arrived in this reconcile. cacheRemote does not keep the Kyma in three cases:
+// cacheRemoteWhileProcessing keeps the Kyma that was read from the runtime in memory, so that the next reconcile need
+// not read it again. cacheRemoteWhileProcessing keeps the Kyma only if the next reconcile will probably come soon, and
+// if no event about the Kyma has arrived in this reconcile. cacheRemoteWhileProcessing does not keep the Kyma in three
+// cases:
 //
 //   - The Kyma requests no modules: see awaitConfirmedRequest.
 //   - The Kyma has been Processing for longer than SlowModuleDelay: a Kyma that is stuck must not occupy memory.
 //   - The runtime is not watched: an event from an agent of the Kyma project may lack the metadata that shows whether
 //     the Kyma has changed.
-func (n *run) cacheRemote() {
+func (n *run) cacheRemoteWhileProcessing() {
 	s := &n.kyma.Status
 	if s.State != v1beta2.StateProcessing || len(n.remote.Spec.Modules) == 0 || !n.kyma.DeletionTimestamp.IsZero() ||
 		n.now.Sub(s.LastOperation.LastUpdateTime.Time) >= plan.SlowModuleDelay || !n.Runtimes.IsWatched(n.kyma.Name) {

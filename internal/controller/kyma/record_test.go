@@ -91,7 +91,7 @@ func TestTakeRemote(t *testing.T) {
 			if c.during != nil {
 				c.during(r)
 			}
-			first.cacheRemote()
+			first.cacheRemoteWhileProcessing()
 			if c.after != nil {
 				c.after(r)
 			}

@@ -21,14 +21,14 @@ import (
 // together may have 256 KiB. For 250 modules, the annotation has about 40 KiB.
 const lastRequestLimit = 128 << 10
 
-// saveLastRequest stores the channel and the modules that the Kyma in the runtime requests, before the next steps act
-// on this request.
-func (n *run) saveLastRequest(ctx context.Context) error {
+// saveOrRemoveLastRequest stores the channel and the modules that the Kyma in the runtime requests, before the next
+// steps act on this request.
+func (n *run) saveOrRemoveLastRequest(ctx context.Context) error {
 	if n.InCluster {
 		return nil
 	}
 	return loop.PatchMetadata(ctx, n.Client, n.kyma, func(m *metav1.ObjectMeta) {
-		if value := encodeLastRequest(n.kyma, n.remote); value == "" {
+		if value := encodeLastRequestIfNeeded(n.kyma, n.remote); value == "" {
 			delete(m.Annotations, v1beta2.AnnotationLastRequest)
 		} else {
 			metav1.SetMetaDataAnnotation(m, v1beta2.AnnotationLastRequest, value)
@@ -36,9 +36,9 @@ func (n *run) saveLastRequest(ctx context.Context) error {
 	})
 }
 
-// encodeLastRequest returns the value of AnnotationLastRequest, or "" if the last request need not be stored, because
-// the spec of the Kyma in the control plane is the same.
-func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
+// encodeLastRequestIfNeeded returns the value of AnnotationLastRequest, or "" if the last request need not be stored,
+// because the spec of the Kyma in the control plane is the same.
+func encodeLastRequestIfNeeded(kyma, remote *v1beta2.Kyma) string {
 	last := channel.LastRequest{Channel: remote.Spec.Channel, Modules: remote.Spec.Modules,
 		Deferrals: channel.DeferralAnnotations(remote)}
 	if remote.Annotations[v1beta2.AnnotationStartOver] == v1beta2.ValueTrue ||

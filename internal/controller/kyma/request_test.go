@@ -46,7 +46,7 @@ func TestLastRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			here := kyma("regular")
 			c.want.SkipMaintenanceWindows, here.Spec.SkipMaintenanceWindows = true, true
-			if text := encodeLastRequest(here, c.remote); text != "" {
+			if text := encodeLastRequestIfNeeded(here, c.remote); text != "" {
 				here.Annotations = map[string]string{v1beta2.AnnotationLastRequest: text}
 			}
 			got, restored := channel.LastRuntimeSpecOf(here)
@@ -90,11 +90,11 @@ func TestSettle(t *testing.T) {
 	failed := errors.New("registry is down")
 	n := &run{Reconciler: &Reconciler{}, kyma: &v1beta2.Kyma{}, now: time.Now()}
 	n.modules = []plan.Module{{IsMandatory: true, Err: failed}}
-	if err := n.returnModuleErrors(t.Context()); err == nil || errors.Is(err, failed) {
+	if err := n.reportBlockersAndErrors(t.Context()); err == nil || errors.Is(err, failed) {
 		t.Errorf("a mandatory module that failed ends with %v, want a recheck", err)
 	}
 	n.modules = append(n.modules, plan.Module{Err: failed})
-	if err := n.returnModuleErrors(t.Context()); !errors.Is(err, failed) {
+	if err := n.reportBlockersAndErrors(t.Context()); !errors.Is(err, failed) {
 		t.Errorf("a module that failed ends with %v, want its error", err)
 	}
 }

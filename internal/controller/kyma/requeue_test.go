@@ -43,11 +43,11 @@ func TestEnqueueWaiting(t *testing.T) {
 	}
 	r := testReconciler(t, Options{Client: indexed{kymas: kymas}, Namespace: "kcp-system", Concurrency: 10})
 	q := queueOf(t, r)
-	r.enqueueWaitingForWindow(t.Context())
+	r.propagatePolicyOrClockChange(t.Context())
 	if len(q.all()) != 2 {
 		t.Errorf("%v are enqueued, want the two that wait", q.all())
 	}
-	r.enqueueWaitingForWindow(t.Context())
+	r.propagatePolicyOrClockChange(t.Context())
 	if n := len(r.PolicyOrClockChanges()); n != 1 {
 		t.Errorf("PolicyOrClockChanges has %d events, want 1", n)
 	}

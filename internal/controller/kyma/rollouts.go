@@ -203,7 +203,7 @@ func (r *Reconciler) enqueueMandatoryUsers(ctx context.Context, release *v1beta2
 // kymasAndManifestsOf returns the Kymas that may have a given module from a given channel, and the Manifests of the
 // module, by the names of their Kymas. For a mandatory module, kymasAndManifestsOf returns all Kymas. Callers must not
 // change the returned objects.
-func (r *Reconciler) kymasAndManifestsOf(ctx context.Context, module, of string) ([]v1beta2.Kyma,
+func (r *Reconciler) kymasAndManifestsOf(ctx context.Context, module, channelName string) ([]v1beta2.Kyma,
 	map[string]*v1beta2.Manifest,
 	error) {
 	options := []client.ListOption{client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy}
@@ -217,7 +217,7 @@ func (r *Reconciler) kymasAndManifestsOf(ctx context.Context, module, of string)
 		m := &manifests.Items[i]
 		byKyma[m.Labels[v1beta2.LabelKymaName]] = m
 	}
-	if of != v1beta2.MandatoryChannel {
+	if channelName != v1beta2.MandatoryChannel {
 		options = append(options, client.MatchingFields{moduleIndex: module})
 	}
 	var kymas v1beta2.KymaList

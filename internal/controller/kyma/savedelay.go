@@ -61,7 +61,7 @@ func (n *run) deferSave(saved client.Object) (after time.Duration) {
 		after = max(0, processingSaveDelay-time.Since(m.deferredAt))
 	})
 	if after > 0 && !n.InCluster {
-		n.cacheRemote()
+		n.cacheRemoteWhileProcessing()
 	}
 	return after
 }
@@ -78,7 +78,7 @@ func classifyChange(s, saved *v1beta2.KymaStatus) statusChange {
 		is, was := &s.Modules[i], &saved.Modules[i]
 		if is.Name != was.Name || manifestName(is) != manifestName(was) || !isSameOrBeganProcessing(is.State,
 			was.State) ||
-			lastOutcome(is) != lastOutcome(was) {
+			lastChangeWithOutcome(is) != lastChangeWithOutcome(was) {
 			return saveAtOnce
 		}
 		began = began || is.State != was.State
@@ -123,9 +123,9 @@ func isMandatoryProcessing(conditions []metav1.Condition) bool {
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1beta2.ReasonModulesNotReady
 }
 
-// lastOutcome returns the last change of a module that has an outcome. If the next version is ordered as soon as this
-// one is Ready, only the status of the Kyma records the outcome.
-func lastOutcome(m *v1beta2.ModuleStatus) (last v1beta2.ModuleChange) {
+// lastChangeWithOutcome returns the last change of a module that has an outcome. If the next version is ordered as soon
+// as this one is Ready, only the status of the Kyma records the outcome.
+func lastChangeWithOutcome(m *v1beta2.ModuleStatus) (last v1beta2.ModuleChange) {
 	for _, c := range m.History {
 		if c.Outcome != "" {
 			last = c

@@ -45,7 +45,7 @@ func (n *run) report(out loop.Outcome) {
 			}
 		}
 	}
-	ready, total := plan.CountReady(s.Modules)
+	ready, total := plan.CountReadyOrUnmanaged(s.Modules)
 	s.ModulesReady = fmt.Sprintf("%d/%d", ready, total)
 	s.ObservedGeneration = n.kyma.Generation
 	n.reportConditions(out)
@@ -91,7 +91,7 @@ func (n *run) state(out loop.Outcome) (v1beta2.State, string) {
 	case out.Waiting != "":
 		return v1beta2.StateProcessing, "waiting for " + out.Waiting
 	}
-	if ready, total := plan.CountReady(s.Modules); ready < total {
+	if ready, total := plan.CountReadyOrUnmanaged(s.Modules); ready < total {
 		return v1beta2.StateProcessing, v1beta2.OperationWaitingForModules
 	}
 	return v1beta2.StateReady, v1beta2.OperationReady
@@ -140,7 +140,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 			v1beta2.MessageSKRImagePullSecretSyncFalse,
 			cmp.Or(out.Reason(), v1beta2.ReasonApplying), "")
 	}
-	ready, total := plan.CountReady(n.kyma.Status.Modules)
+	ready, total := plan.CountReadyOrUnmanaged(n.kyma.Status.Modules)
 	reason, which := plan.SummarizeNotReady(n.kyma.Status.Modules)
 	modulesReady := ready == total && n.found.resolved
 	set(v1beta2.ConditionModules, modulesReady, v1beta2.MessageModulesTrue, v1beta2.MessageModulesFalse, reason, which)
@@ -148,12 +148,12 @@ func (n *run) reportConditions(out loop.Outcome) {
 		set(v1beta2.ConditionModuleCatalog, n.found.catalogSynced, v1beta2.MessageModuleCatalogTrue,
 			v1beta2.MessageModuleCatalogFalse, cmp.Or(out.Reason(), v1beta2.ReasonApplying), "")
 	}
-	n.reportMandatory(set)
-	n.reportPolicy(set)
-	n.reportIgnored(set)
-	n.reportAgentConnected(set)
-	n.reportUnreachableDuringDeletion(out, set)
-	n.reportCredential()
+	n.updateMandatoryCondition(set)
+	n.updatePolicyCondition(set)
+	n.updateSpecAcceptedCondition(set)
+	n.updateAgentCondition(set)
+	n.updateReachableCondition(out, set)
+	n.updateCredentialCondition()
 	switch {
 	case out.Err != nil:
 		reason = out.Reason()
@@ -190,8 +190,8 @@ func (n *run) reportConditions(out loop.Outcome) {
 // message in the parameter no.
 type setter func(kind string, ok bool, yes, no, reason, detail string)
 
-// reportMandatory sets or removes the condition of the mandatory modules.
-func (n *run) reportMandatory(set setter) {
+// updateMandatoryCondition sets or removes the condition of the mandatory modules.
+func (n *run) updateMandatoryCondition(set setter) {
 	if !n.found.resolved || !n.kyma.DeletionTimestamp.IsZero() {
 		return
 	}
@@ -200,15 +200,15 @@ func (n *run) reportMandatory(set setter) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMandatoryModules)
 		return
 	}
-	ready, total := plan.CountReady(entries)
+	ready, total := plan.CountReadyOrUnmanaged(entries)
 	reason, which := plan.SummarizeNotReady(entries)
 	set(v1beta2.ConditionMandatoryModules, ready == total, v1beta2.MessageMandatoryModulesTrue,
 		v1beta2.MessageMandatoryModulesFalse, reason, which)
 }
 
-// mandatoryNotReadySince returns the time since when a mandatory module is not Ready. If the condition does not show a
-// mandatory module that is not Ready yet, mandatoryNotReadySince returns the current time.
-func (n *run) mandatoryNotReadySince() time.Time {
+// mandatoryNotReadySinceOrNow returns the time since when a mandatory module is not Ready. If the condition does not
+// show a mandatory module that is not Ready yet, mandatoryNotReadySinceOrNow returns the current time.
+func (n *run) mandatoryNotReadySinceOrNow() time.Time {
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionMandatoryModules); c != nil &&
 		c.Status != metav1.ConditionTrue {
 		return c.LastTransitionTime.Time
@@ -216,8 +216,8 @@ func (n *run) mandatoryNotReadySince() time.Time {
 	return n.now
 }
 
-// reportAgentConnected sets or removes the condition of the agent.
-func (n *run) reportAgentConnected(set setter) {
+// updateAgentCondition sets or removes the condition of the agent.
+func (n *run) updateAgentCondition(set setter) {
 	s := n.kyma.Status.Agent
 	if s == nil || n.Agents.Delivery == nil {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionSKRWebhook)
@@ -227,10 +227,10 @@ func (n *run) reportAgentConnected(set setter) {
 		v1beta2.MessageSKRWebhookFalse, s.Reason, s.Message)
 }
 
-// reportPolicy sets the condition MaintenancePolicy if a module waits for a maintenance window and the maintenance
-// policy cannot be used. If no module waits, or if the policy can be used, reportPolicy removes the condition
-// MaintenancePolicy.
-func (n *run) reportPolicy(set setter) {
+// updatePolicyCondition sets the condition MaintenancePolicy if a module waits for a maintenance window and the
+// maintenance policy cannot be used. If no module waits, or if the policy can be used, updatePolicyCondition removes
+// the condition MaintenancePolicy.
+func (n *run) updatePolicyCondition(set setter) {
 	if n.found.policyProblem == nil || !slices.ContainsFunc(n.kyma.Status.Modules, waitsForWindow) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMaintenancePolicy)
 		return
@@ -239,11 +239,11 @@ func (n *run) reportPolicy(set setter) {
 		v1beta2.ReasonInvalidPolicy, n.found.policyProblem.Error())
 }
 
-// reportIgnored sets the condition SpecAccepted to False while the Kyma in the runtime sets a field that has an effect
-// only in the control plane. When the Kyma in the runtime no longer sets a field that has no effect there,
-// reportIgnored removes the condition SpecAccepted. If the Kyma in the runtime was not read, reportIgnored changes
-// nothing.
-func (n *run) reportIgnored(set setter) {
+// updateSpecAcceptedCondition sets the condition SpecAccepted to False while the Kyma in the runtime sets a field that
+// has an effect only in the control plane. When the Kyma in the runtime no longer sets a field that has no effect
+// there, updateSpecAcceptedCondition removes the condition SpecAccepted. If the Kyma in the runtime was not read,
+// updateSpecAcceptedCondition changes nothing.
+func (n *run) updateSpecAcceptedCondition(set setter) {
 	switch {
 	case n.remote == nil:
 	case n.remote.Spec.SkipMaintenanceWindows && !n.kyma.Spec.SkipMaintenanceWindows:
@@ -255,9 +255,9 @@ func (n *run) reportIgnored(set setter) {
 	}
 }
 
-// reportCredential sets or removes the condition of the credential. If there is no connection to the runtime,
-// reportCredential changes nothing.
-func (n *run) reportCredential() {
+// updateCredentialCondition sets or removes the condition of the credential. If there is no connection to the runtime,
+// updateCredentialCondition changes nothing.
+func (n *run) updateCredentialCondition() {
 	if n.found.credential == nil {
 		return
 	}
@@ -268,7 +268,7 @@ func (n *run) reportCredential() {
 		meta.RemoveStatusCondition(all, v1beta2.ConditionCredentialHealthy)
 		return
 	}
-	c.Message, c.ObservedGeneration = loop.Clip(c.Message), n.kyma.Generation
+	c.Message, c.ObservedGeneration = loop.ClipLine(c.Message), n.kyma.Generation
 	meta.SetStatusCondition(all, *c)
 }
 
@@ -281,9 +281,9 @@ func (n *run) rightsReduced() *metav1.Condition {
 	return c
 }
 
-// reportNotReconciled reports in the condition Ready that the Kyma is not reconciled. reportNotReconciled leaves all
+// reportSkippedByLabel reports in the condition Ready that the Kyma is not reconciled. reportSkippedByLabel leaves all
 // other parts of the status unchanged.
-func (n *run) reportNotReconciled(loop.Outcome) {
+func (n *run) reportSkippedByLabel(loop.Outcome) {
 	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionUnknown}
 	if was := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); was != nil {
 		c.Status = was.Status
@@ -294,10 +294,9 @@ func (n *run) reportNotReconciled(loop.Outcome) {
 	meta.SetStatusCondition(&n.kyma.Status.Conditions, c)
 }
 
-// reportUnreachableDuringDeletion sets the condition Reachable to False while the runtime of a Kyma that is being
-// deleted is unavailable. reportUnreachableDuringDeletion removes the condition when requests to the runtime succeed
-// again.
-func (n *run) reportUnreachableDuringDeletion(out loop.Outcome, set setter) {
+// updateReachableCondition sets the condition Reachable to False while the runtime of a Kyma that is being deleted is
+// unavailable. updateReachableCondition removes the condition when requests to the runtime succeed again.
+func (n *run) updateReachableCondition(out loop.Outcome, set setter) {
 	switch {
 	case n.DeletionDeadline == 0 || n.kyma.DeletionTimestamp.IsZero():
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionReachable)

@@ -64,7 +64,7 @@ func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.verifyRuntimeOwner(ctx, remote); err != nil {
+	if err := n.verifyOwnerOrRefuse(ctx, remote); err != nil {
 		return err
 	}
 	if b := channel.PauseBlocker(n.kyma, ""); b != nil {
@@ -76,9 +76,9 @@ func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	}
 	switch labels, annotations := n.remoteLabels(), n.remoteAnnotations(base); {
 	case remote == nil:
-		remote, err = n.recreateRemoteFromLastRequest(ctx, labels, annotations)
+		remote, err = n.createOrRestoreRemote(ctx, labels, annotations)
 	case !includesAll(remote.Labels, labels) || !includesAll(remote.Annotations, annotations):
-		remote, err = n.labelRemote(ctx, remote, labels, annotations)
+		remote, err = n.patchRemoteMetadata(ctx, remote, labels, annotations)
 	}
 	if err != nil {
 		return n.awaitServed(err)
@@ -154,12 +154,11 @@ func (n *run) refuseUntilNextPoll(why error) error {
 	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "the runtime to be corrected")
 }
 
-// recreateRemoteFromLastRequest creates the Kyma in the runtime if it is missing there, with the channel and modules
-// that it requested before it was deleted. If the control plane has stored no such last request,
-// recreateRemoteFromLastRequest uses the spec of the Kyma in the control plane. If another client creates the Kyma in
-// the runtime at the same time, recreateRemoteFromLastRequest fails, and the next reconcile determines the owner of the
-// runtime.
-func (n *run) recreateRemoteFromLastRequest(ctx context.Context, labels, annotations map[string]string) (
+// createOrRestoreRemote creates the Kyma in the runtime if it is missing there, with the channel and modules that it
+// requested before it was deleted. If the control plane has stored no such last request, createOrRestoreRemote uses the
+// spec of the Kyma in the control plane. If another client creates the Kyma in the runtime at the same time,
+// createOrRestoreRemote fails, and the next reconcile determines the owner of the runtime.
+func (n *run) createOrRestoreRemote(ctx context.Context, labels, annotations map[string]string) (
 	*v1beta2.Kyma, error) {
 	spec, restored := channel.LastRuntimeSpecOf(n.kyma)
 	remote := &v1beta2.Kyma{
@@ -214,11 +213,11 @@ func (n *run) remoteAnnotations(base *render.Bundle) map[string]string {
 	}
 }
 
-// labelRemote sets our labels and annotations on the Kyma in the runtime. Labels and annotations of other clients stay
-// unchanged. As long as the Kyma in the runtime has no record of the owner, the patch of labelRemote contains the
-// resource version of this Kyma. Because of the resource version, the patch fails if another client has changed the
-// Kyma in the meantime, for example with the record of another owner.
-func (n *run) labelRemote(ctx context.Context, remote *v1beta2.Kyma, labels, annotations map[string]string) (
+// patchRemoteMetadata sets our labels and annotations on the Kyma in the runtime. Labels and annotations of other
+// clients stay unchanged. As long as the Kyma in the runtime has no record of the owner, the patch of
+// patchRemoteMetadata contains the resource version of this Kyma. Because of the resource version, the patch fails if
+// another client has changed the Kyma in the meantime, for example with the record of another owner.
+func (n *run) patchRemoteMetadata(ctx context.Context, remote *v1beta2.Kyma, labels, annotations map[string]string) (
 	*v1beta2.Kyma, error) {
 	metadata := map[string]any{"labels": labels, "annotations": annotations}
 	if !n.owner.IsRecorded {
@@ -248,17 +247,17 @@ func (n *run) syncCatalog(ctx context.Context) error {
 }
 
 func (n *run) catalogTarget() catalog.Target {
-	t := catalog.Target{Kyma: n.kyma, Runtime: n.runtime, Now: n.now, Resolves: n.resolvesTo,
-		RecordDigest: n.recordCatalogDigest}
+	t := catalog.Target{Kyma: n.kyma, Runtime: n.runtime, Now: n.now, Resolves: n.requestLeadsTo,
+		RecordDigest: n.recordCatalogDigestInRuntime}
 	if n.remote != nil {
 		t.Digest = n.remote.Annotations[v1beta2.AnnotationCatalogDigest]
 	}
 	return t
 }
 
-// resolvesTo reports whether the request for a module in a channel leads to the version in the parameter version:
+// requestLeadsTo reports whether the request for a module in a channel leads to the version in the parameter version:
 // either at once, or after other versions that have to be installed first.
-func (n *run) resolvesTo(module, channelName, version string) bool {
+func (n *run) requestLeadsTo(module, channelName, version string) bool {
 	return slices.ContainsFunc(n.modules, func(m plan.Module) bool {
 		d := m.Decision
 		return m.IsRequested && d.Module == module && d.Channel == channelName && (d.Version == version ||
@@ -266,8 +265,8 @@ func (n *run) resolvesTo(module, channelName, version string) bool {
 	})
 }
 
-// recordCatalogDigest writes the digest of the catalog copy into an annotation of the Kyma in the runtime.
-func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
+// recordCatalogDigestInRuntime writes the digest of the catalog copy into an annotation of the Kyma in the runtime.
+func (n *run) recordCatalogDigestInRuntime(ctx context.Context, digest string) error {
 	metav1.SetMetaDataAnnotation(&n.remote.ObjectMeta, v1beta2.AnnotationCatalogDigest, digest)
 	n.noteRemoteFingerprint() // before the request, so that its event is recognised as an own write
 	body, err := json.Marshal(
@@ -282,9 +281,9 @@ func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
 	return nil
 }
 
-// publishStatus copies the status to the Kyma in the runtime if the status there is different. The status in the
-// runtime has no fields about objects that exist only in the control plane.
-func (n *run) publishStatus(ctx context.Context) error {
+// publishStatusToRuntime copies the status to the Kyma in the runtime if the status there is different. The status in
+// the runtime has no fields about objects that exist only in the control plane.
+func (n *run) publishStatusToRuntime(ctx context.Context) error {
 	if n.kyma.Status.State != v1beta2.StateProcessing {
 		n.Urgent.Clear(n.kyma.Name)
 	}
@@ -293,7 +292,7 @@ func (n *run) publishStatus(ctx context.Context) error {
 	}
 	want := plan.RemoteStatus(n.kyma, n.remote.Generation)
 	if loop.Equal(&n.remote.Status, &want) {
-		n.cacheRemote()
+		n.cacheRemoteWhileProcessing()
 		if n.kyma.Status.State == v1beta2.StateReady && n.Runtimes.IsWatched(n.kyma.Name) {
 			n.runtime.CloseIdleConnections()
 		}
@@ -313,7 +312,7 @@ func (n *run) publishStatus(ctx context.Context) error {
 	}
 	if err == nil {
 		n.remote.Status = want
-		n.cacheRemote()
+		n.cacheRemoteWhileProcessing()
 	}
 	return nil
 }
@@ -334,7 +333,7 @@ func subscriberKey(kyma string) string { return "Kyma/" + kyma }
 
 // subscribe subscribes to changes of the connection and of the Kyma in the runtime. If replay is true, subscribe also
 // requests an event for changes that were missed before.
-func (n *run) subscribe(replay bool) {
+func (n *run) subscribe(replayMissed bool) {
 	var interests []runtimes.Interest
 	if !n.InCluster {
 		interests = n.Runtimes.InternInterests([]runtimes.Interest{{
@@ -343,15 +342,15 @@ func (n *run) subscribe(replay bool) {
 		}})
 	}
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
-		Key: subscriberKey(n.kyma.Name), Interests: interests, ReplayMissed: replay,
+		Key: subscriberKey(n.kyma.Name), Interests: interests, ReplayMissed: replayMissed,
 		Notify: n.onRuntimeEvent(client.ObjectKeyFromObject(n.kyma)),
 	})
 }
 
-// readCredentialAndWatchRights gets from the pool what the pool knows about the credential of the runtime: its expiry
-// and its rights. readCredentialAndWatchRights also makes the pool enqueue the Kyma each time the credential gains or
+// watchRightsAndReadCredential gets from the pool what the pool knows about the credential of the runtime: its expiry
+// and its rights. watchRightsAndReadCredential also makes the pool enqueue the Kyma each time the credential gains or
 // loses rights.
-func (n *run) readCredentialAndWatchRights() {
+func (n *run) watchRightsAndReadCredential() {
 	r, key := n.Reconciler, client.ObjectKeyFromObject(n.kyma)
 	n.Runtimes.WatchRights(key.Name, n.runtime, func() {
 		r.Trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})

@@ -117,7 +117,7 @@ func (r *Reconciler) EnqueueAll(ctx context.Context) {
 // enqueueStaggered triggers the reconciles of the given Kymas one after the other, spread over CatalogSpread.
 // enqueueStaggered leaves out Kymas that already wait until a rollout admits them.
 func (r *Reconciler) enqueueStaggered(kymas []string) {
-	queueing.Stagger(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueWhenAdmitted)
+	queueing.StaggerInBackground(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueWhenAdmitted)
 }
 
 // enqueueWhenAdmitted triggers the reconcile of a Kyma as soon as it is admitted.
@@ -242,7 +242,7 @@ func (r *Reconciler) onPolicy() handler.EventHandler {
 	changed := func(ctx context.Context, o client.Object) {
 		if o.GetName() == r.PolicyConfigMap && o.GetNamespace() == r.Namespace {
 			r.policies.RefreshConfigMap(ctx)
-			r.enqueueWaitingForWindow(ctx)
+			r.propagatePolicyOrClockChange(ctx)
 		}
 	}
 	return handler.Funcs{
@@ -252,9 +252,9 @@ func (r *Reconciler) onPolicy() handler.EventHandler {
 	}
 }
 
-// enqueueWaitingForWindow enqueues the Kymas that wait for a maintenance window, and notifies the receiver of
+// propagatePolicyOrClockChange enqueues the Kymas that wait for a maintenance window, and notifies the receiver of
 // [Reconciler.PolicyOrClockChanges].
-func (r *Reconciler) enqueueWaitingForWindow(ctx context.Context) {
+func (r *Reconciler) propagatePolicyOrClockChange(ctx context.Context) {
 	r.enqueueIndexed(ctx, waitingIndex, v1beta2.ValueTrue)
 	select {
 	case r.policyChanges <- event.GenericEvent{}:
@@ -269,7 +269,7 @@ func (r *Reconciler) PolicyOrClockChanges() <-chan event.GenericEvent { return r
 // followMaintenance enqueues the Kymas that wait for a maintenance window after each change of the policy file, and
 // each time the wall clock was set. followMaintenance runs until ctx ends.
 func (r *Reconciler) followMaintenance(ctx context.Context) error {
-	enqueue := func() { r.enqueueWaitingForWindow(ctx) }
+	enqueue := func() { r.propagatePolicyOrClockChange(ctx) }
 	var tasks sync.WaitGroup
 	tasks.Go(func() { maintenance.FollowClock(ctx, enqueue) })
 	if r.policies.UsesFile() {
@@ -303,7 +303,7 @@ func (r *Reconciler) followCatalog(ctx context.Context) error {
 		if err := r.enqueueKymasWithOutdatedCatalog(ctx); err != nil {
 			log.FromContext(ctx).Error(err, "cannot roll out the catalog")
 		}
-		waits, err := r.releaseDeletedMandatoryModules(ctx)
+		waits, err := r.removeMandatoryFinalizers(ctx)
 		if err != nil {
 			log.FromContext(ctx).Error(err, "cannot remove the finalizer of a mandatory module")
 		}

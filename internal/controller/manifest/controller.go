@@ -202,7 +202,7 @@ type moduleResource struct{ object *unstructured.Unstructured }
 type observed struct {
 	readiness    readiness
 	workloadSent bool   // a workload was applied in this reconcile, so it cannot be ready
-	blocked      error  // set by deleteOrAwaitCustomResources and deleteModuleCR: what a deletion waits for
+	blocked      error  // set by deleteOrAwaitUserCRs and deleteModuleCR: what a deletion waits for
 	served       bool   // set by applyOperatorRepair: a version was applied completely during a deletion
 	blocker      string // the reason why the reconcile waits; "" if no reason is known
 	outage       outage // set by decide and render if the sources cannot be read
@@ -221,7 +221,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	kyma := m.Labels[v1beta2.LabelKymaName]
-	defer func() { result.Priority = r.Urgent.PersonOrRetryPriority(kyma) }()
+	defer func() { result.Priority = r.Urgent.RequeuePriority(kyma) }()
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, kyma)
 	defer leave()
 	ctx = r.retries.Context(r.Urgent.Context(ctx, kyma), req.NamespacedName)
@@ -247,7 +247,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 // the control plane. Therefore the Manifests of modules on the control plane are read with the reader in the field
 // Secrets.
 func (n *run) peers() inventory.Peers {
-	if n.cluster.IsControlPlane() && n.Shards != nil {
+	if n.cluster.IsControlPlaneTarget() && n.Shards != nil {
 		return inventory.Peers{Reader: n.Secrets, Target: n.cluster.Target}
 	}
 	return inventory.Peers{Reader: n.Client, Target: n.cluster.Target}
@@ -261,7 +261,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	restore := loop.Step{Name: "reclaim", Do: n.restoreInventory, Save: true}
 	if n.memory.released {
 		n.refs = inventory.Refs(m.Status.Synced)
-		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitForeignFinalizersAfterRelease})
+		return loop.Run(ctx, options, loop.Step{Name: "finalizers", Do: n.awaitForeignFinalizers})
 	}
 	if m.IsUnmanaged() {
 		return loop.Run(ctx, options,
@@ -275,44 +275,45 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 		return loop.Run(ctx, options,
 			loop.Step{Name: "connect", Do: n.connectOrRelease},
 			restore,
-			loop.Step{Name: "blockers", Do: n.deleteOrAwaitCustomResources},
+			loop.Step{Name: "blockers", Do: n.deleteOrAwaitUserCRs},
 			loop.Step{Name: "resource", Do: n.deleteModuleCR},
 			loop.Step{Name: "plan", Do: n.planOperatorRepair, Save: true},
 			loop.Step{Name: "operator", Do: n.applyOperatorRepair},
 			loop.Step{Name: "teardown", Do: n.deleteInventoryObjects},
 			loop.Step{Name: "release", Do: n.removeFinalizers})
 	}
-	if reason, message := condition.Suspension(m); reason != "" {
+	if reason, message := condition.ReasonToSuspend(m); reason != "" {
 		options.Report = func(loop.Outcome) { condition.SetSuspended(m, reason, message) }
 		return loop.Run(ctx, options)
 	}
 	if m.IsRestored() {
-		return loop.Run(ctx, options, loop.Step{Name: "adopt", Do: n.addFinalizers}, restore)
+		return loop.Run(ctx, options, loop.Step{Name: "adopt", Do: n.addFinalizersAndLabel}, restore)
 	}
 	options.Publish, options.DeferSave = n.annotateAppliedRef, n.deferSave
-	if status := n.memory.takeDeferred(m); status != nil {
+	if status := n.memory.takeDeferredIfUnchanged(m); status != nil {
 		options.Read = m.DeepCopy()
 		m.Status = *status
 	}
 	return loop.Run(ctx, options,
-		loop.Step{Name: "adopt", Do: n.addFinalizers},
+		loop.Step{Name: "adopt", Do: n.addFinalizersAndLabel},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "decide", Do: n.resolveSourcesAndMakePlan},
-		loop.Step{Name: "reach", Do: n.connectOnDemand},
-		loop.Step{Name: "render", Do: n.render},
-		loop.Step{Name: "record", Do: n.recordInventory, SaveIf: n.isInventoryChanged},
-		loop.Step{Name: "apply", Do: n.apply},
+		loop.Step{Name: "reach", Do: n.connectIfNeeded},
+		loop.Step{Name: "render", Do: n.renderIfNeeded},
+		loop.Step{Name: "record", Do: n.recordInventoryBeforeApply, SaveIf: n.isInventoryChanged},
+		loop.Step{Name: "apply", Do: n.applyAllOrDrifted},
 		loop.Step{Name: "resource", Do: n.createModuleCR},
 		loop.Step{Name: "prune", Do: n.prune},
 		loop.Step{Name: "observe", Do: n.observeReadiness},
 		loop.Step{Name: "audit", Do: n.scheduleAudit})
 }
 
-// addFinalizers adds our finalizers to the Manifest. The finalizers keep the Manifest until its objects are deleted.
-func (n *run) addFinalizers(ctx context.Context) error {
+// addFinalizersAndLabel adds our finalizers to the Manifest. The finalizers keep the Manifest until its objects are
+// deleted.
+func (n *run) addFinalizersAndLabel(ctx context.Context) error {
 	return loop.PatchMetadata(ctx, n.Client, n.manifest, func(m *metav1.ObjectMeta) {
 		loop.AppendFinalizers(m, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval)
-		if n.cluster.IsControlPlane() { // other Manifests on the control plane find this one by the label
+		if n.cluster.IsControlPlaneTarget() { // other Manifests on the control plane find this one by the label
 			metav1.SetMetaDataLabel(m, v1beta2.LabelTarget, string(n.cluster.Target))
 		}
 	})
@@ -329,7 +330,7 @@ func (n *run) restoreInventory(ctx context.Context) error {
 		return err
 	}
 	if !n.manifest.IsInventoryReadFromRuntime() {
-		found, err := reclaim.RestoreInventory(ctx, n.runtime.Cluster, n.manifest)
+		found, err := reclaim.RestoreInventoryAndVersion(ctx, n.runtime.Cluster, n.manifest)
 		if err != nil {
 			return err
 		}
@@ -371,9 +372,9 @@ func (n *run) connect(ctx context.Context) error {
 	return n.connectBy(ctx, n.cluster.Get)
 }
 
-// connectOnDemand opens the connection to the runtime if connect did not open it. connectOnDemand does nothing if this
+// connectIfNeeded opens the connection to the runtime if connect did not open it. connectIfNeeded does nothing if this
 // reconcile has no work in the runtime.
-func (n *run) connectOnDemand(ctx context.Context) error {
+func (n *run) connectIfNeeded(ctx context.Context) error {
 	if n.runtime != nil || !n.plan.hasWork() && n.isReadyUnchanged(readinessRulesKey(n.manifest, n.CustomStateCheck)) {
 		return nil
 	}

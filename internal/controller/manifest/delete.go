@@ -23,7 +23,7 @@ import (
 // the Manifest is released, because somebody has removed the Secret on purpose. If the connection fails for another
 // reason, the deletion waits until the runtime can be reached, or until the Kyma controller gives up the deletion.
 func (n *run) connectOrRelease(ctx context.Context) error {
-	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" && !n.cluster.IsControlPlane() {
+	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" && !n.cluster.IsControlPlaneTarget() {
 		return n.removeFinalizers(ctx)
 	}
 	err := n.connect(ctx)
@@ -38,7 +38,7 @@ func (n *run) connectOrRelease(ctx context.Context) error {
 // our labels and annotations belong to the user of the runtime. If a second module also contains an object,
 // handOverObjectsToUser makes the second module its owner, and an event reports the new owner.
 func (n *run) handOverObjectsToUser(ctx context.Context) error {
-	others, err := n.peers().Others(ctx, n.manifest)
+	others, err := n.peers().ListOtherManifests(ctx, n.manifest)
 	if err != nil {
 		return err
 	}
@@ -48,26 +48,26 @@ func (n *run) handOverObjectsToUser(ctx context.Context) error {
 		Labels:      []string{v1beta2.LabelManagedBy, v1beta2.LabelAppPartOf},
 		Annotations: []string{v1beta2.AnnotationDisclaimer},
 	})
-	n.reportLeft(left)
+	n.reportObjectsLeft(left)
 	if err != nil {
 		return fmt.Errorf("handing the objects over to the user: %w", err)
 	}
 	return nil
 }
 
-// reportLeft records an event for each object that was left in the runtime.
-func (n *run) reportLeft(left []apply.Left) {
+// reportObjectsLeft records an event for each object that was left in the runtime.
+func (n *run) reportObjectsLeft(left []apply.Left) {
 	for _, l := range left {
 		n.recordEvent(inventory.LeftReason(l), l.Message)
 	}
 }
 
-// deleteOrAwaitCustomResources waits while users have custom resources whose CRD would be deleted with the module. If
-// the user allows the deletion of custom resources, deleteOrAwaitCustomResources deletes the custom resources of users
-// while the operator of the module still runs.
-func (n *run) deleteOrAwaitCustomResources(ctx context.Context) error {
+// deleteOrAwaitUserCRs waits while users have custom resources whose CRD would be deleted with the module. If the user
+// allows the deletion of custom resources, deleteOrAwaitUserCRs deletes the custom resources of users while the
+// operator of the module still runs.
+func (n *run) deleteOrAwaitUserCRs(ctx context.Context) error {
 	find := customresource.FindOfUsersWithDefaultKind
-	if n.cluster.IsControlPlane() {
+	if n.cluster.IsControlPlaneTarget() {
 		find = customresource.FindOfUsers // a CRD that stays has custom resources of other Kymas with the same module
 	}
 	found, err := find(ctx, n.questionAbout(ctx, n.refs))
@@ -75,7 +75,7 @@ func (n *run) deleteOrAwaitCustomResources(ctx context.Context) error {
 		return err
 	}
 	n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
-	if err := found.DeleteIfAllowed(ctx, n.recordEvent); err != nil {
+	if err := found.DeleteIfUserAllows(ctx, n.recordEvent); err != nil {
 		return err
 	}
 	n.observed.blocked = n.requeueWaitingFor(found.WaitMessage())
@@ -101,7 +101,7 @@ func (n *run) deleteModuleCR(ctx context.Context) error {
 		n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return nil
 	}
-	ref, err := customresource.ResourceRef(ctx, n.runtime.Cluster, n.manifest)
+	ref, err := customresource.ResolveResourceRef(ctx, n.runtime.Cluster, n.manifest)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ const operatorRepairDelay = 2 * time.Second
 // planOperatorRepair does nothing once the purge controller has started to delete the module. If planOperatorRepair
 // fails, for example because the registry is unavailable, it logs the error, and the deletion continues to wait.
 func (n *run) planOperatorRepair(ctx context.Context) error {
-	if n.observed.blocked == nil || time.Since(n.notReadySince()).Abs() < operatorRepairDelay ||
+	if n.observed.blocked == nil || time.Since(n.notReadySinceOrNow()).Abs() < operatorRepairDelay ||
 		n.manifest.Annotations[v1beta2.AnnotationPurged] != "" || n.manifest.IsRestored() {
 		return nil // the version of a restored Manifest may be lower than the version in the runtime
 	}
@@ -136,13 +136,13 @@ func (n *run) planOperatorRepair(ctx context.Context) error {
 	if err == nil {
 		n.plan.compareAll = n.plan.compareAll || slices.ContainsFunc(
 			n.refs, func(r apply.Ref) bool { return !n.memory.progress.IsApplied(r) })
-		err = n.render(ctx)
+		err = n.renderIfNeeded(ctx)
 	}
 	if err == nil && n.rendered != nil {
 		var refs []apply.Ref
 		if refs, err = n.resolveRefs(ctx); err == nil && n.plan.applyAll {
 			n.refs = refs
-			n.reportInventory()
+			n.reportStartAndInventory()
 		}
 	}
 	if err != nil {
@@ -159,7 +159,7 @@ func (n *run) applyOperatorRepair(ctx context.Context) error {
 	if n.observed.blocked == nil || n.rendered == nil {
 		return n.observed.blocked
 	}
-	if err := n.apply(ctx); err != nil {
+	if err := n.applyAllOrDrifted(ctx); err != nil {
 		n.logOperatorRepairError(ctx, err)
 		return n.observed.blocked
 	}
@@ -174,7 +174,7 @@ func (n *run) logOperatorRepairError(ctx context.Context, err error) {
 
 // deleteInventoryObjects deletes all objects of the inventory in order, and waits until they no longer exist.
 func (n *run) deleteInventoryObjects(ctx context.Context) error {
-	left, err := n.deleteObjects(ctx, n.refs)
+	left, err := n.deleteOwnedObjects(ctx, n.refs)
 	if err != nil {
 		return err
 	}
@@ -185,10 +185,10 @@ func (n *run) deleteInventoryObjects(ctx context.Context) error {
 	return nil
 }
 
-// deleteObjects deletes the objects of the inventory that belong only to this Manifest. deleteObjects records an event
-// for each object that is not deleted.
-func (n *run) deleteObjects(ctx context.Context, refs []apply.Ref) (apply.Teardown, error) {
-	others, err := n.peers().Others(ctx, n.manifest)
+// deleteOwnedObjects deletes the objects of the inventory that belong only to this Manifest. deleteOwnedObjects records
+// an event for each object that is not deleted.
+func (n *run) deleteOwnedObjects(ctx context.Context, refs []apply.Ref) (apply.Teardown, error) {
+	others, err := n.peers().ListOtherManifests(ctx, n.manifest)
 	if err != nil {
 		return apply.Teardown{}, err
 	}
@@ -200,7 +200,7 @@ func (n *run) deleteObjects(ctx context.Context, refs []apply.Ref) (apply.Teardo
 	own := n.peers().Ownership(ctx, n.manifest, n.Adoption)
 	own.Wanted, own.Applied = others.HolderOf, &n.memory.progress
 	left, err := n.runtime.DeleteOwned(ctx, refs, &n.memory.deletion, own)
-	n.reportLeft(left.Left)
+	n.reportObjectsLeft(left.Left)
 	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool { return r.Content }) {
 		n.observed.blocker = v1beta2.ReasonNamespaceNotEmpty
 	}
@@ -242,7 +242,7 @@ func (n *run) removeFinalizers(ctx context.Context) error {
 		e := changelog.Removed(n.manifest.ModuleName())
 		n.recordEventOf(e.Type, e.Reason, e.Note)
 	}
-	return n.awaitForeignFinalizersAfterRelease(ctx)
+	return n.awaitForeignFinalizers(ctx)
 }
 
 // ownFinalizers returns the names of all finalizers of this controller.
@@ -250,9 +250,9 @@ func ownFinalizers() []string {
 	return []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
 }
 
-// awaitForeignFinalizersAfterRelease waits for other controllers: their finalizers keep a Manifest from which this
-// controller has removed its own finalizers.
-func (n *run) awaitForeignFinalizersAfterRelease(context.Context) error {
+// awaitForeignFinalizers waits for other controllers: their finalizers keep a Manifest from which this controller has
+// removed its own finalizers.
+func (n *run) awaitForeignFinalizers(context.Context) error {
 	if err := loop.WaitForForeignFinalizers(n.manifest, ownFinalizers()); err != nil {
 		n.observed.blocker = v1beta2.ReasonFinalizersRemaining
 		return err

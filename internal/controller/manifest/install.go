@@ -29,17 +29,17 @@ func (n *run) resolveSourcesAndMakePlan(ctx context.Context) error {
 	}
 	n.changes = n.memory.takeChanges()
 	if err != nil {
-		return n.continueWithoutSources(err, true)
+		return n.continueIfSourcesUnreadable(err, true)
 	}
 	n.changes.readiness = n.changes.readiness || !n.cluster.IsWatched() // no event would report a change
 	n.plan = newPlan(n.manifest, found, n.PullSecret, n.memory.history(n.changes, n.auditInterval()))
 	return nil
 }
 
-// recordInventory writes the inventory before the objects are applied. The saved inventory has the objects that will be
-// applied, and the objects that were applied before. If the saved inventory lacks an object, the status is saved after
-// the step record.
-func (n *run) recordInventory(ctx context.Context) error {
+// recordInventoryBeforeApply writes the inventory before the objects are applied. The saved inventory has the objects
+// that will be applied, and the objects that were applied before. If the saved inventory lacks an object, the status is
+// saved after the step record.
+func (n *run) recordInventoryBeforeApply(ctx context.Context) error {
 	if n.rendered == nil {
 		n.refs = inventory.Refs(n.manifest.Status.Synced)
 		return n.subscribeToObjects(ctx)
@@ -48,7 +48,7 @@ func (n *run) recordInventory(ctx context.Context) error {
 	if n.refs, err = n.resolveRefs(ctx); err != nil {
 		return err
 	}
-	n.recorded = n.reportInventory()
+	n.recorded = n.reportStartAndInventory()
 	n.memory.noteSending()
 	return nil
 }
@@ -71,12 +71,12 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	if err := n.cluster.CheckObjects(all, n.manifest.Spec.Resource); err != nil {
 		return nil, err
 	}
-	return inventory.WithRecordedFlags(all, inventory.Refs(n.manifest.Status.Synced)), err
+	return inventory.WithRecordedFlagsOrPending(all, inventory.Refs(n.manifest.Status.Synced)), err
 }
 
-// If the digest of the plan has not been applied completely, apply sends all objects to the runtime. If the digest has
-// been applied, apply sends only the objects that differ from their desired state.
-func (n *run) apply(ctx context.Context) error {
+// If the digest of the plan has not been applied completely, applyAllOrDrifted sends all objects to the runtime. If the
+// digest has been applied, applyAllOrDrifted sends only the objects that differ from their desired state.
+func (n *run) applyAllOrDrifted(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil
 	}
@@ -88,9 +88,9 @@ func (n *run) apply(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		found = n.memory.withoutOwnersTurn(found, time.Now())
+		found = n.memory.deferToOwners(found, time.Now())
 		if n.memory.drift = ""; reportsDrift(n.manifest) {
-			n.memory.drift = condition.DriftMessage(found)
+			n.memory.drift = condition.UncorrectedDriftMessage(found)
 			return nil
 		}
 		for _, d := range found {
@@ -100,7 +100,7 @@ func (n *run) apply(ctx context.Context) error {
 	n.memory.drift, n.memory.conflicts = "", nil
 	var conflicts []*apply.Error
 	for i := range n.rendered.sets {
-		err := n.applySet(ctx, i, &conflicts)
+		err := n.applySetAndAwaitCRDs(ctx, i, &conflicts)
 		if err != nil {
 			return err
 		}
@@ -126,17 +126,17 @@ func (n *run) forgetProgressOfDrifted() {
 	n.memory.progress.Forget(n.plan.drifted...)
 }
 
-// applySet sends the objects of one source. applySet waits until the API server of the runtime serves the kinds that
-// the CRDs of this source define, because the next source may need these kinds. If objects of one source conflict with
-// another module, the next source is applied all the same.
-func (n *run) applySet(ctx context.Context, i int, conflicts *[]*apply.Error) error {
+// applySetAndAwaitCRDs sends the objects of one source. applySetAndAwaitCRDs waits until the API server of the runtime
+// serves the kinds that the CRDs of this source define, because the next source may need these kinds. If objects of one
+// source conflict with another module, the next source is applied all the same.
+func (n *run) applySetAndAwaitCRDs(ctx context.Context, i int, conflicts *[]*apply.Error) error {
 	result, err := n.runtime.Apply(ctx, n.rendered.sets[i], &n.memory.progress)
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
 	n.changes.readiness = n.changes.readiness || len(result.Applied) > 0
 	n.rememberReadinessFromApply(result)
 	n.reportTakeovers(result.TakenOver)
-	n.recordExisting(ctx, result.Existing)
+	n.flagAndReportExisting(ctx, result.Existing)
 	isConflict := func(e *apply.Error) bool { return e.Reason() == apply.OwnedByOtherModule }
 	for _, e := range result.Failed {
 		if isConflict(e) {
@@ -185,7 +185,7 @@ func (n *run) rememberReadinessFromApply(result apply.Result) {
 // requeueWaitingFor ends the reconcile and requeues the Manifest. The longer the wait has taken already, the longer is
 // the delay of the requeue.
 func (n *run) requeueWaitingFor(what string) error {
-	return loop.Later(loop.PollDelay(time.Now(), n.notReadySince()), what)
+	return loop.Later(loop.PollDelay(time.Now(), n.notReadySinceOrNow()), what)
 }
 
 // reportTakeovers records an event for each object of which Apply has taken over fields from other field managers.
@@ -195,8 +195,8 @@ func (n *run) reportTakeovers(taken []apply.Takeover) {
 	}
 }
 
-// recordExisting records in the inventory which objects existed before, and records an event for each of them.
-func (n *run) recordExisting(ctx context.Context, existing []apply.Existing) {
+// flagAndReportExisting records in the inventory which objects existed before, and records an event for each of them.
+func (n *run) flagAndReportExisting(ctx context.Context, existing []apply.Existing) {
 	for _, e := range existing {
 		inventory.SetFlags(n.refs, e.Ref)
 		log.FromContext(ctx).Info("object existed", "object", e.Ref.String(), "result", string(e.Met))
@@ -212,7 +212,7 @@ func (n *run) recordEvent(reason, note string) { n.recordEventOf(corev1.EventTyp
 // recordEventOf records an event of the given type about the Manifest.
 func (n *run) recordEventOf(kind, reason, note string) {
 	if n.Events != nil {
-		n.Events.Eventf(n.manifest, nil, kind, reason, "Apply", "%s", loop.Clip(note))
+		n.Events.Eventf(n.manifest, nil, kind, reason, "Apply", "%s", loop.ClipLine(note))
 	}
 }
 
@@ -265,7 +265,7 @@ func (n *run) createModuleCR(ctx context.Context) error {
 		// only if it does not exist.
 		object, err := n.readModuleCR(ctx)
 		if object != nil {
-			_, _ = n.evaluateModuleCR(object) // observe reports the error
+			_, _ = n.recordModuleCRReadiness(object) // observe reports the error
 			return nil
 		}
 		if err != nil && loop.Reason(err) != apply.KindUnknown {
@@ -350,7 +350,7 @@ func (n *run) prune(ctx context.Context) error {
 	n.memory.deletion = apply.DeletionProgress{}
 	if n.plan.applyAll {
 		n.memory.compared = time.Now()
-		n.reportLeftOut()
+		n.reportPartsLeftOut()
 	}
 	n.pruned.complete = true
 	return n.subscribeToObjects(ctx)
@@ -366,13 +366,13 @@ func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
 	if err != nil {
 		return err
 	}
-	left, err := n.deleteObjects(ctx, found.WithoutFoundCRDs(removed))
+	left, err := n.deleteOwnedObjects(ctx, found.WithoutFoundCRDs(removed))
 	if err != nil {
 		return err
 	}
 	if len(found.Kinds) > 0 {
 		n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
-		if err := errors.Join(found.DeleteIfAllowed(ctx, n.recordEvent), n.subscribeToObjects(ctx)); err != nil {
+		if err := errors.Join(found.DeleteIfUserAllows(ctx, n.recordEvent), n.subscribeToObjects(ctx)); err != nil {
 			return err
 		}
 		return n.requeueWaitingFor(found.WaitMessage())
@@ -385,9 +385,9 @@ func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
 	return nil
 }
 
-// reportLeftOut records events about parts of the artefacts that are not applied, such as hooks. reportLeftOut records
-// each event once per version.
-func (n *run) reportLeftOut() {
+// reportPartsLeftOut records events about parts of the artefacts that are not applied, such as hooks.
+// reportPartsLeftOut records each event once per version.
+func (n *run) reportPartsLeftOut() {
 	for i, set := range n.rendered.sets {
 		for _, what := range set.Bundle.LeftOut {
 			n.recordEvent(v1beta2.ReasonLeftOut, n.plan.sources[i].Name+": "+what)

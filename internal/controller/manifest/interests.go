@@ -24,7 +24,7 @@ import (
 func (n *run) subscribe() {
 	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
 	n.cluster.StoreIn(&n.memory.cluster, subscriptionKey(key))
-	n.memory.setEvaluator(n.resourceEvaluator())
+	n.memory.setEvaluator(n.moduleCREvaluator())
 	n.cluster.Subscribe(runtimes.Subscriber{
 		Key: subscriptionKey(key), Interests: n.memory.interests, ReplayMissed: n.memory.compared.IsZero(),
 		Notify: n.notifier(key, n.memory, inventory.ModuleCRRef(n.manifest)),
@@ -108,7 +108,7 @@ func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVe
 		switch {
 		case !inGroup || r.Kind != "CustomResourceDefinition":
 		case plural != "" || n.manifest.Status.AppliedDigest == "":
-			return n.discoverResource(ctx, ref)
+			return n.lookupOrDiscoverResource(ctx, ref)
 		default:
 			plural = name
 		}
@@ -116,13 +116,13 @@ func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVe
 	if plural != "" {
 		return ref.GVK().GroupVersion().WithResource(plural), nil
 	}
-	return n.discoverResource(ctx, ref)
+	return n.lookupOrDiscoverResource(ctx, ref)
 }
 
-// discoverResource returns the API resource of a kind. If a discovery result of another runtime contains the kind,
-// discoverResource uses this result. If no discovery result contains the kind, discoverResource sends a discovery
-// request to the runtime of the Manifest.
-func (n *run) discoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
+// lookupOrDiscoverResource returns the API resource of a kind. If a discovery result of another runtime contains the
+// kind, lookupOrDiscoverResource uses this result. If no discovery result contains the kind, lookupOrDiscoverResource
+// sends a discovery request to the runtime of the Manifest.
+func (n *run) lookupOrDiscoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	if n.runtime == nil {
 		if resource, known := n.cluster.LookupResource(ref); known {
 			return resource, nil

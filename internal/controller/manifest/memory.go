@@ -92,10 +92,10 @@ type deferred struct {
 	resourceVersion string
 }
 
-// takeDeferred returns the status of the last reconcile, if it was not saved, and if the Manifest has not changed since
-// then. If the last status was saved, or the Manifest has changed, takeDeferred returns nil. A call of takeDeferred
-// always removes the unsaved status from the memory.
-func (m *memory) takeDeferred(of *v1beta2.Manifest) *v1beta2.ManifestStatus {
+// takeDeferredIfUnchanged returns the status of the last reconcile, if it was not saved, and if the Manifest has not
+// changed since then. If the last status was saved, or the Manifest has changed, takeDeferredIfUnchanged returns nil. A
+// call of takeDeferredIfUnchanged always removes the unsaved status from the memory.
+func (m *memory) takeDeferredIfUnchanged(of *v1beta2.Manifest) *v1beta2.ManifestStatus {
 	d := m.deferred
 	m.deferred = deferred{}
 	if d.resourceVersion != of.ResourceVersion {
@@ -134,7 +134,7 @@ func (m *memory) addEvent(e runtimes.Event, owner string, resource apply.Ref) bo
 		return m.addMissedLocked(e.Interest, resource)
 	}
 	if e.Listed {
-		return m.addListLocked(e, owner, resource)
+		return m.syncWithListLocked(e, owner, resource)
 	}
 	return e.Object != nil && m.addObjectLocked(e, e.Object, owner, resource)
 }
@@ -188,7 +188,7 @@ func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetada
 	}
 	m.setObjectLocked(ref, objectEvent{
 		uid: o.UID, generation: o.Generation, resourceVersion: o.ResourceVersion, deleted: e.Deleted,
-		byOthers: changedByOthers(o),
+		byOthers: contentChangedByOthers(o),
 	})
 	return true
 }
@@ -206,9 +206,9 @@ func statusMatters(ref apply.Ref) bool {
 	return inventory.IsWorkload(ref) || ref.Kind == "CustomResourceDefinition" || ref.Kind == "PersistentVolumeClaim"
 }
 
-// addListLocked records the list that a watch sends at its start. addListLocked records each listed object of this
-// Manifest, and each expected object that is missing in the list. The caller of addListLocked must hold mu.
-func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Ref) bool {
+// syncWithListLocked records the list that a watch sends at its start. syncWithListLocked records each listed object of
+// this Manifest, and each expected object that is missing in the list. The caller of syncWithListLocked must hold mu.
+func (m *memory) syncWithListLocked(e runtimes.Event, owner string, resource apply.Ref) bool {
 	concerned := false
 	listed := map[apply.Ref]bool{}
 	for k := range e.Objects {
@@ -290,7 +290,7 @@ func (m *memory) restoreChanges(taken changes) {
 // history returns what newPlan needs about earlier reconciles: data of this memory, and the changes in the parameter c.
 func (m *memory) history(c changes, auditInterval time.Duration) history {
 	return history{
-		drifted: inventory.Combine(m.drifted(c.objects), slices.Concat(m.conflicts,
+		drifted: inventory.AppendMissing(m.drifted(c.objects), slices.Concat(m.conflicts,
 			slices.SortedFunc(maps.Keys(m.ownersTurn), compareRefs))),
 		missed: c.missed, retried: c.retried,
 		driftReported: m.drift != "",
@@ -321,11 +321,11 @@ func compareRefs(a, b apply.Ref) int { return strings.Compare(a.String(), b.Stri
 // object within a second.
 const ownerGrace = time.Minute
 
-// withoutOwnersTurn returns the objects of the parameter "found", except the objects whose owners still have time to
+// deferToOwners returns the objects of the parameter "found", except the objects whose owners still have time to
 // correct a change by another client. If the owner of an object has not corrected a change by another client within
-// ownerGrace, withoutOwnersTurn removes the object from the progress in memory. An object without progress is applied
+// ownerGrace, deferToOwners removes the object from the progress in memory. An object without progress is applied
 // again, and the apply request reports the conflict with the owner.
-func (m *memory) withoutOwnersTurn(found []apply.Drifted, now time.Time) []apply.Drifted {
+func (m *memory) deferToOwners(found []apply.Drifted, now time.Time) (due []apply.Drifted) {
 	var waiting map[apply.Ref]time.Time
 	found = slices.DeleteFunc(found, func(d apply.Drifted) bool {
 		if !d.OwnersTurn {
@@ -359,8 +359,9 @@ func (m *memory) ownersTurnLeft(now time.Time) (time.Duration, bool) {
 	return max(left, 0), waits
 }
 
-// changedByOthers reports whether the last change of an object outside of its status was made by another field manager.
-func changedByOthers(m *metav1.PartialObjectMetadata) bool {
+// contentChangedByOthers reports whether the last change of an object outside of its status was made by another field
+// manager.
+func contentChangedByOthers(m *metav1.PartialObjectMetadata) bool {
 	var ours, others metav1.Time
 	for _, f := range m.ManagedFields {
 		switch {

@@ -35,7 +35,7 @@ func TestChangedByOthers(t *testing.T) {
 			false},
 	}
 	for name, c := range cases {
-		if got := changedByOthers(
+		if got := contentChangedByOthers(
 			&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.fields}}); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}
@@ -239,7 +239,7 @@ func TestWaitForOwners(t *testing.T) {
 		{"the owner has not corrected it in time", 2 * ownerGrace, found(), 2, 0, false},
 	} {
 		now := start.Add(c.after)
-		rest := m.withoutOwnersTurn(c.found, now)
+		rest := m.deferToOwners(c.found, now)
 		left, waits := m.ownersTurnLeft(now)
 		if len(rest) != c.rest || waits != c.waits || waits && left != c.left {
 			t.Errorf("%s: %d are drifted, %v left (%t), want %d, %v (%t)", c.reason, len(rest), left, waits, c.rest,

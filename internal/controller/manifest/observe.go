@@ -51,7 +51,7 @@ func (n *run) observeReadiness(ctx context.Context) error {
 	if found.state == v1beta2.StateReady {
 		return nil
 	}
-	return loop.ContinueAndRequeueAfter(max(loop.PollDelay(time.Now(), n.notReadySince()), n.validity().expected))
+	return loop.ContinueAndRequeueAfter(max(loop.PollDelay(time.Now(), n.notReadySinceOrNow()), n.validity().expected))
 }
 
 // validity returns the time for which the readiness of an object counts without being read again.
@@ -68,7 +68,7 @@ func (n *run) validity() validity {
 func (n *run) notReadyValidity() time.Duration {
 	switch {
 	case !n.plan.applyAll && n.manifest.Status.State != v1beta2.StateProcessing, !n.plan.applyAll &&
-		time.Since(n.notReadySince()) > quietPeriod:
+		time.Since(n.notReadySinceOrNow()) > quietPeriod:
 		return 0 // the status shows the reason, so it has to be read
 	case n.cluster.IsWatched():
 		return expectedPeriod
@@ -85,7 +85,7 @@ func (n *run) findReadiness(ctx context.Context) (readiness, error) {
 	objects, resource := n.readinessRefs()
 	var ask []apply.Ref
 	for _, ref := range objects {
-		seen, known := n.memory.lookup(ref, valid, now)
+		seen, known := n.memory.lookupUnlessFailed(ref, valid, now)
 		if known && seen.state != v1beta2.StateReady {
 			return seen, nil
 		}
@@ -94,12 +94,13 @@ func (n *run) findReadiness(ctx context.Context) (readiness, error) {
 		}
 	}
 	if !slices.ContainsFunc(ask, hasStateInEvents) {
-		if seen, known := n.memory.lookup(resource, valid, now); known && seen.state == v1beta2.StateProcessing {
+		if seen, known := n.memory.lookupUnlessFailed(resource, valid, now); known &&
+			seen.state == v1beta2.StateProcessing {
 			return seen, nil
 		}
 	}
 	read := n.runtime.CheckReady
-	if n.manifest.Status.State == v1beta2.StateProcessing && time.Since(n.notReadySince()) < noPodsPeriod {
+	if n.manifest.Status.State == v1beta2.StateProcessing && time.Since(n.notReadySinceOrNow()) < noPodsPeriod {
 		read = n.runtime.CheckReadyWithoutPods
 	}
 	waiting, err := read(ctx, ask, &n.memory.progress)
@@ -111,7 +112,7 @@ func (n *run) findReadiness(ctx context.Context) (readiness, error) {
 	if found.state != v1beta2.StateReady || resource == (apply.Ref{}) {
 		return found, nil
 	}
-	if seen, known := n.memory.lookup(resource, valid, now); known {
+	if seen, known := n.memory.lookupUnlessFailed(resource, valid, now); known {
 		return seen, nil
 	}
 	return n.observeModuleCR(ctx)
@@ -155,11 +156,11 @@ func (n *run) observeModuleCR(ctx context.Context) (readiness, error) {
 		return readiness{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady,
 			fmt.Sprintf("%s does not exist yet", ref)}, nil
 	}
-	return n.evaluateModuleCR(object)
+	return n.recordModuleCRReadiness(object)
 }
 
-// evaluateModuleCR returns and records the readiness of the custom resource that was read.
-func (n *run) evaluateModuleCR(object *unstructured.Unstructured) (readiness, error) {
+// recordModuleCRReadiness returns and records the readiness of the custom resource that was read.
+func (n *run) recordModuleCRReadiness(object *unstructured.Unstructured) (readiness, error) {
 	ref := inventory.ModuleCRRef(n.manifest)
 	verdict, err := n.states.Evaluate(ref, object, stateRules(&n.manifest.Spec))
 	if err != nil {

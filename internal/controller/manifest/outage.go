@@ -18,11 +18,11 @@ type outage struct {
 	changed []apply.Ref // objects that are not compared because of this
 }
 
-// continueWithoutSources decides whether a reconcile continues without the sources, after a step could not read a
+// continueIfSourcesUnreadable decides whether a reconcile continues without the sources, after a step could not read a
 // source. If the desired version is already installed, the reconcile continues without the sources, and later
-// reconciles try again to read them. If the desired version is not installed yet, continueWithoutSources returns the
-// error of the step that could not read the source.
-func (n *run) continueWithoutSources(err error, isInstalled bool) error {
+// reconciles try again to read them. If the desired version is not installed yet, continueIfSourcesUnreadable returns
+// the error of the step that could not read the source.
+func (n *run) continueIfSourcesUnreadable(err error, isInstalled bool) error {
 	after, isWaiting := loop.WaitDelay(err)
 	if !isInstalled || !isWaiting && !source.IsUnreadable(err) {
 		return err
@@ -60,6 +60,6 @@ func (n *run) reportSourcesReadable(out loop.Outcome) {
 	case n.observed.outage.err != nil:
 		condition.SetSourcesUnreadable(n.manifest, n.observed.outage.err, n.observed.outage.changed)
 	case !n.observed.outage.is && out.Err == nil && n.plan.digest != "":
-		condition.SetSourcesReadable(n.manifest)
+		condition.RemoveSourcesUnreadable(n.manifest)
 	}
 }

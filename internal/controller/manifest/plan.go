@@ -69,7 +69,8 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 		p.compareAll = true
 	case condition.SourcesUnreadable(m) != nil && h.neverCompared: // changes may have been observed before a restart
 		p.compareAll = true
-	case readyReason(&m.Status) == v1beta2.ReasonOwnedByOtherModule: // the conflict must be found again after a restart
+	// the conflict must be found again after a restart
+	case readyConditionReason(&m.Status) == v1beta2.ReasonOwnedByOtherModule:
 		p.compareAll = h.neverCompared
 	case reportsDrift(m): // drift that was reported before a restart must be found again
 		p.compareAll = h.neverCompared

@@ -119,7 +119,7 @@ func TestReadinessRefs(t *testing.T) {
 }
 
 func TestDriftMessage(t *testing.T) {
-	if got := condition.DriftMessage(nil); got != "" {
+	if got := condition.UncorrectedDriftMessage(nil); got != "" {
 		t.Errorf("without drift the message is %q, want nothing", got)
 	}
 	var found []apply.Drifted
@@ -127,7 +127,7 @@ func TestDriftMessage(t *testing.T) {
 		found = append(found, apply.Drifted{Ref: apply.Ref{Kind: "ConfigMap", Namespace: "n", Name: fmt.Sprint("c", i)},
 			Fields: []string{"data.a"}, Managers: []string{"kubectl"}})
 	}
-	got := condition.DriftMessage(found)
+	got := condition.UncorrectedDriftMessage(found)
 	for _, want := range []string{"ConfigMap n/c0", "data.a", "kubectl", "and 47 more", v1beta2.AnnotationDrift} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the message is %q, want it to contain %q", got, want)

@@ -15,13 +15,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// render verifies and renders all sources if objects have to be applied or compared.
-func (n *run) render(ctx context.Context) error {
+// renderIfNeeded verifies and renders all sources if objects have to be applied or compared.
+func (n *run) renderIfNeeded(ctx context.Context) error {
 	if n.observed.outage.is || !n.plan.hasWork() {
 		return nil
 	}
 	if err := n.verifyAndRenderSources(ctx); err != nil {
-		return n.continueWithoutSources(err, !n.plan.applyAll)
+		return n.continueIfSourcesUnreadable(err, !n.plan.applyAll)
 	}
 	return nil
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// reportInventory adds the objects that will be applied to the inventory, and reports whether the status has to be
-// saved. Objects of earlier versions stay in the inventory until they are deleted.
-func (n *run) reportInventory() (changed bool) {
+// reportStartAndInventory adds the objects that will be applied to the inventory, and reports whether the status has to
+// be saved. Objects of earlier versions stay in the inventory until they are deleted.
+func (n *run) reportStartAndInventory() (needsSave bool) {
 	s := &n.manifest.Status
 	known := inventory.Refs(s.Synced)
 	union := append(slices.Clone(n.refs), inventory.NotIn(known, n.refs)...)
@@ -37,7 +37,7 @@ func (n *run) reportInventory() (changed bool) {
 		s.LastOperation = v1beta2.LastOperation{Operation: v1beta2.OperationManifestWaiting,
 			LastUpdateTime: metav1.Now()}
 		condition.SetAll(n.manifest, v1beta2.StateProcessing, v1beta2.ReasonApplying, v1beta2.OperationManifestWaiting)
-		condition.SetSignatures(n.manifest, n.signatures())
+		condition.SetSignatures(n.manifest, n.newlyCheckedSignatures())
 		s.LastChange = changelog.LastChangeOfManifest(n.manifest, s, v1beta2.ReasonApplying, time.Now())
 	}
 	s.Target = target
@@ -61,7 +61,7 @@ func (n *run) report(out loop.Outcome) {
 	if n.pruned.complete {
 		s.Synced = inventory.Of(append(slices.Clone(n.refs), n.pruned.kept...))
 	}
-	s.Synced = inventory.WithFlagsOf(s.Synced, n.refs)
+	s.Synced = inventory.WithAdoptedAndSharedOf(s.Synced, n.refs)
 	if n.observed.served { // objects of the former version stay in the inventory until the deletion
 		s.AppliedDigest, s.Version, s.AppliedGeneration = n.plan.digest, n.manifest.Spec.Version, n.manifest.Generation
 	}
@@ -72,13 +72,13 @@ func (n *run) report(out loop.Outcome) {
 		s.RenderFailure = nil
 	}
 	if f, failed := errors.AsType[source.Failure](out.Err); failed {
-		s.RenderFailure = &v1beta2.RenderFailure{Digest: f.Digest, Reason: f.Code, Message: loop.Clip(f.Message)}
+		s.RenderFailure = &v1beta2.RenderFailure{Digest: f.Digest, Reason: f.Code, Message: loop.ClipLine(f.Message)}
 	}
 	if n.plan.digest != "" && !n.plan.applyAll && s.ObservedGeneration != n.manifest.Generation {
 		s.AppliedGeneration = n.manifest.Generation // the change of the spec does not affect what is applied
 	}
 	s.ObservedGeneration = n.manifest.Generation
-	before, since := s.State, n.notReadySince()
+	before, since := s.State, n.notReadySinceOrNow()
 	state, reason, operation := summarize(n.manifest, out, n.observed)
 	if s.State != state || s.LastOperation.Operation != operation {
 		s.LastOperation = v1beta2.LastOperation{Operation: operation, LastUpdateTime: metav1.Now()}
@@ -86,7 +86,7 @@ func (n *run) report(out loop.Outcome) {
 	s.State, n.memory.reported = state, state
 	n.memory.setShown(state)
 	condition.SetAll(n.manifest, state, reason, operation)
-	condition.SetSignatures(n.manifest, n.signatures())
+	condition.SetSignatures(n.manifest, n.newlyCheckedSignatures())
 	n.reportSourcesReadable(out)
 	s.LastChange = changelog.LastChangeOfManifest(n.manifest, &installed, reason, time.Now())
 	if state == v1beta2.StateReady && before == v1beta2.StateProcessing {
@@ -103,8 +103,8 @@ func (n *run) recordChangeEvent(before client.Object) {
 	}
 }
 
-// signatures returns the results of the signature checks of this reconcile.
-func (n *run) signatures() []condition.Signature {
+// newlyCheckedSignatures returns the results of the signature checks of this reconcile.
+func (n *run) newlyCheckedSignatures() []condition.Signature {
 	if n.rendered == nil {
 		return nil
 	}
@@ -115,16 +115,16 @@ func (n *run) signatures() []condition.Signature {
 // of an installation or an upgrade in memory.
 func (n *run) deferSave(saved client.Object) time.Duration {
 	s := &n.manifest.Status
-	after := saveDelay(s, &saved.(*v1beta2.Manifest).Status, time.Since(n.notReadySince()))
+	after := saveDelay(s, &saved.(*v1beta2.Manifest).Status, time.Since(n.notReadySinceOrNow()))
 	if after > 0 && s.State == v1beta2.StateProcessing {
 		n.memory.deferred = deferred{s.DeepCopy(), n.manifest.ResourceVersion}
 	}
 	return after
 }
 
-// notReadySince returns the time since when the Manifest is not Ready. If the Manifest is Ready or has no condition
-// Ready, notReadySince returns the current time.
-func (n *run) notReadySince() time.Time {
+// notReadySinceOrNow returns the time since when the Manifest is not Ready. If the Manifest is Ready or has no
+// condition Ready, notReadySinceOrNow returns the current time.
+func (n *run) notReadySinceOrNow() time.Time {
 	if c := meta.FindStatusCondition(n.manifest.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue {
 		return c.LastTransitionTime.Time

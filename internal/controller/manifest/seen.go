@@ -52,9 +52,9 @@ type validity struct{ ready, expected time.Duration }
 // "is" false if the state of the custom resource cannot be used.
 type evaluator func(*unstructured.Unstructured) (readiness, bool)
 
-// resourceEvaluator returns the evaluator for the rules of a Manifest, or nil if the custom resource does not decide
+// moduleCREvaluator returns the evaluator for the rules of a Manifest, or nil if the custom resource does not decide
 // about readiness. Runtimes with the same module share one evaluator.
-func (n *run) resourceEvaluator() evaluator {
+func (n *run) moduleCREvaluator() evaluator {
 	if !isModuleCRDecisive(n.manifest, n.CustomStateCheck) {
 		return nil
 	}
@@ -76,11 +76,11 @@ func (m *memory) setEvaluator(evaluate evaluator) {
 // readinessRefs returns the objects that decide about the readiness of the module: first workloads and the like, and
 // then the custom resource. If the custom resource does not decide about the readiness, the second result is the zero
 // Ref.
-func (n *run) readinessRefs() (objects []apply.Ref, resource apply.Ref) {
+func (n *run) readinessRefs() (objects []apply.Ref, decisiveCR apply.Ref) {
 	if isModuleCRDecisive(n.manifest, n.CustomStateCheck) {
-		resource = inventory.ModuleCRRef(n.manifest)
+		decisiveCR = inventory.ModuleCRRef(n.manifest)
 	}
-	return inventory.ReadinessRefs(n.refs, n.manifest.Spec.Manager), resource
+	return inventory.ReadinessRefs(n.refs, n.manifest.Spec.Manager), decisiveCR
 }
 
 // hasStateInEvents reports whether events about an object contain its state.
@@ -258,11 +258,11 @@ func (m *memory) isReadinessEventExpectedLocked(now time.Time) bool {
 	return expecting && !failed
 }
 
-// lookup returns the recorded readiness of an object if it was recorded a short time ago. The parameter valid has two
-// times: how long a recorded state may be used if the object is ready, and how long if the object is not ready. lookup
-// never returns the state of an object that has failed, because the object and its pods have to be read to find the
-// reason.
-func (m *memory) lookup(ref apply.Ref, valid validity, now time.Time) (readiness, bool) {
+// lookupUnlessFailed returns the recorded readiness of an object if it was recorded a short time ago. The parameter
+// valid has two times: how long a recorded state may be used if the object is ready, and how long if the object is not
+// ready. lookupUnlessFailed never returns the state of an object that has failed, because the object and its pods have
+// to be read to find the reason.
+func (m *memory) lookupUnlessFailed(ref apply.Ref, valid validity, now time.Time) (readiness, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, known := m.seen[keyOf(ref)]

@@ -139,7 +139,7 @@ func TestSentWithoutVersion(t *testing.T) {
 	m.recordReadiness(seenWorkload, 6, readiness{state: v1beta2.StateReady})
 	m.progress.Forget(seenWorkload)
 	m.recordSentAsNotReady(seenWorkload)
-	if found, known := m.lookup(seenWorkload, watchedValidity, time.Now()); known {
+	if found, known := m.lookupUnlessFailed(seenWorkload, watchedValidity, time.Now()); known {
 		t.Errorf("it counts as %s", found.state)
 	}
 }
@@ -207,13 +207,13 @@ func TestSeeEvents(t *testing.T) {
 					}
 				}
 				for ref, want := range map[apply.Ref]bool{seenWorkload: c.workload, seenResource: c.resource} {
-					found, known := m.lookup(ref, watchedValidity, time.Now())
+					found, known := m.lookupUnlessFailed(ref, watchedValidity, time.Now())
 					if got := known && found.state == v1beta2.StateReady; got != want {
 						t.Errorf("%s: %s counts as ready: %t, want %t", c.reason, ref, got, want)
 					}
 				}
 				time.Sleep(readyPeriod)
-				if _, known := m.lookup(seenWorkload, watchedValidity, time.Now()); known {
+				if _, known := m.lookupUnlessFailed(seenWorkload, watchedValidity, time.Now()); known {
 					t.Errorf("%s: an old event counts", c.reason)
 				}
 			})

@@ -71,11 +71,12 @@ const (
 //	4  Deleting, as before, for the same reason               until quietPeriod
 func saveDelay(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) time.Duration {
 	isSameSpec := s.ObservedGeneration == saved.ObservedGeneration
-	blocks := readyReason(s) == v1beta2.ReasonCustomResourceBlocksDeletion && readyReason(s) != readyReason(saved)
+	blocks := readyConditionReason(s) == v1beta2.ReasonCustomResourceBlocksDeletion &&
+		readyConditionReason(s) != readyConditionReason(saved)
 	switch {
 	case s.State == v1beta2.StateProcessing && blocks:
 		return 0
-	case s.State == v1beta2.StateProcessing && !inventory.Includes(saved.Synced, s.Synced):
+	case s.State == v1beta2.StateProcessing && !inventory.IncludesIgnoringPending(saved.Synced, s.Synced):
 		return 0
 	case s.State == v1beta2.StateProcessing && saved.State == s.State && isSameSpec && len(saved.Synced) > 0 &&
 		equality.Semantic.DeepEqual(signatureOf(s), signatureOf(saved)):
@@ -83,7 +84,7 @@ func saveDelay(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) time
 	case s.State == v1beta2.StateProcessing && isWell(saved.State) && !isSameSpec:
 		return processingSaveDelay - notReadyFor
 	case s.State == v1beta2.StateDeleting && saved.State == s.State && isSameSpec &&
-		readyReason(s) == readyReason(saved):
+		readyConditionReason(s) == readyConditionReason(saved):
 		return quietPeriod - notReadyFor
 	}
 	return 0
@@ -97,8 +98,8 @@ func signatureOf(s *v1beta2.ManifestStatus) *metav1.Condition {
 	return meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSignature)
 }
 
-// readyReason returns the reason of the condition Ready, or "" if there is no such condition.
-func readyReason(s *v1beta2.ManifestStatus) string {
+// readyConditionReason returns the reason of the condition Ready, or "" if there is no such condition.
+func readyConditionReason(s *v1beta2.ManifestStatus) string {
 	if c := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady); c != nil {
 		return c.Reason
 	}

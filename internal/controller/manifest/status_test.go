@@ -97,7 +97,7 @@ func TestSaveDelay(t *testing.T) {
 			if c.want == 0 && got > 0 || got > c.want || c.want > 0 && got < c.want-time.Second {
 				t.Errorf("%s: deferred for %s, want %s", c.reason, got, c.want)
 			}
-			if got := n.memory.takeDeferred(m); (got != nil) != (c.want > 0) ||
+			if got := n.memory.takeDeferredIfUnchanged(m); (got != nil) != (c.want > 0) ||
 				c.want > 0 && !loop.Equal(got, &m.Status) {
 				t.Errorf("%s: remembered is %+v", c.reason, got)
 			}
@@ -162,14 +162,14 @@ func TestTakeDeferred(t *testing.T) {
 	m := manifestWith(func(m *v1beta2.Manifest) { m.ResourceVersion = "7" })
 	status := &v1beta2.ManifestStatus{AppliedDigest: "d"}
 	memory := &memory{deferred: deferred{status, "7"}}
-	if got := memory.takeDeferred(m); got != status {
+	if got := memory.takeDeferredIfUnchanged(m); got != status {
 		t.Errorf("nothing has happened since: got %v", got)
 	}
-	if got := memory.takeDeferred(m); got != nil {
+	if got := memory.takeDeferredIfUnchanged(m); got != nil {
 		t.Errorf("it was taken before: got %v", got)
 	}
 	memory.deferred = deferred{status, "6"}
-	if got := memory.takeDeferred(m); got != nil {
+	if got := memory.takeDeferredIfUnchanged(m); got != nil {
 		t.Errorf("the Manifest has changed: got %v", got)
 	}
 }

@@ -172,7 +172,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		m.due = nextSlot(now, r.Interval, req.Name)
 	}
 	if !now.Before(m.due) {
-		err := r.sweep(ctx, kyma, m)
+		err := r.sweepRuntimeIfReachable(ctx, kyma, m)
 		if runtimes.IsOwnerNotVerified(err) {
 			return reconcile.Result{RequeueAfter: verificationDelay}, nil
 		}

@@ -221,7 +221,7 @@ func TestSweep(t *testing.T) {
 				&v1beta2.Manifest{ObjectMeta: named("m")},
 				&v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "there-1.0.0"}})
 			m := r.memoryOf("k")
-			if err := r.sweep(t.Context(), k, m); err != nil {
+			if err := r.sweepRuntimeIfReachable(t.Context(), k, m); err != nil {
 				t.Fatal(err)
 			}
 			got := s.deletes()
@@ -257,7 +257,8 @@ func TestSweepIgnoresUnreachableRuntimes(t *testing.T) {
 		DeletionTimestamp: new(metav1.Now())}}
 	unreachable := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}
 	for _, k := range []*v1beta2.Kyma{deleting, unreachable, unreachable} {
-		if err := r.sweep(t.Context(), k, r.memoryOf("k")); err != nil || takeEvents(recorder) != nil {
+		if err := r.sweepRuntimeIfReachable(t.Context(), k, r.memoryOf("k")); err != nil ||
+			takeEvents(recorder) != nil {
 			t.Errorf("got %v, want no error and no event", err)
 		}
 	}

@@ -58,9 +58,9 @@ var catalogKinds = []schema.GroupVersionKind{
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
 }
 
-// newCatalogSource returns an empty object of the same kind as the object in the control plane that a catalog entry was
-// copied from. If the catalog entry is not in the namespace of the catalog copy, newCatalogSource returns nil.
-func newCatalogSource(f *apply.ObjectMetadata) client.Object {
+// emptyCatalogSource returns an empty object of the same kind as the object in the control plane that a catalog entry
+// was copied from. If the catalog entry is not in the namespace of the catalog copy, emptyCatalogSource returns nil.
+func emptyCatalogSource(f *apply.ObjectMetadata) client.Object {
 	switch {
 	case f.Namespace != v1beta2.RuntimeNamespace:
 		return nil
@@ -85,10 +85,10 @@ func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	return next
 }
 
-// ownerOf returns the Manifest that the owner annotation of an object in a runtime names. ownerOf returns false if
-// there is no annotation. ownerOf also returns false if the Manifest is in another namespace, because that namespace
-// belongs to another control plane.
-func ownerOf(f *apply.ObjectMetadata, namespace string) (types.NamespacedName, bool) {
+// ownerManifestOf returns the Manifest that the owner annotation of an object in a runtime names. ownerManifestOf
+// returns false if there is no annotation. ownerManifestOf also returns false if the Manifest is in another namespace,
+// because that namespace belongs to another control plane.
+func ownerManifestOf(f *apply.ObjectMetadata, namespace string) (key types.NamespacedName, isInNamespace bool) {
 	of, name, ok := strings.Cut(f.Annotation(v1beta2.AnnotationOwnedBy), "/")
 	return types.NamespacedName{Namespace: of, Name: name}, ok && of == namespace && name != ""
 }

@@ -29,7 +29,7 @@ const objectsLimit = 1000
 // reconcileMissing reports the Manifests and access Secrets that name a Kyma that does not exist.
 func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedName,
 	now time.Time) (reconcile.Result, error) {
-	manifests, secrets, err := r.listNaming(ctx, key)
+	manifests, secrets, err := r.listManifestsAndAccessSecrets(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -50,7 +50,7 @@ func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedN
 		return reconcile.Result{}, err // the Kyma exists: the event of its creation triggers a reconcile
 	}
 	for i := range manifests {
-		if err := r.reportOrDeleteManifest(ctx, &manifests[i], key.Name); err != nil {
+		if err := r.reportAndCleanUpManifest(ctx, &manifests[i], key.Name); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -66,8 +66,8 @@ func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedN
 	return reconcile.Result{RequeueAfter: m.due.Sub(now)}, nil
 }
 
-// listNaming returns the Manifests and access Secrets that name a Kyma.
-func (r *Reconciler) listNaming(ctx context.Context, key types.NamespacedName) ([]v1beta2.Manifest,
+// listManifestsAndAccessSecrets returns the Manifests and access Secrets that name a Kyma.
+func (r *Reconciler) listManifestsAndAccessSecrets(ctx context.Context, key types.NamespacedName) ([]v1beta2.Manifest,
 	[]metav1.PartialObjectMetadata, error) {
 	var manifests v1beta2.ManifestList
 	options := []client.ListOption{client.InNamespace(key.Namespace),
@@ -86,12 +86,12 @@ func (r *Reconciler) listNaming(ctx context.Context, key types.NamespacedName) (
 	return manifests.Items, secrets.Items, nil
 }
 
-// reportOrDeleteManifest reports a Manifest whose Kyma does not exist. If Options.Cleanup is set,
-// reportOrDeleteManifest also deletes the Manifest.
-func (r *Reconciler) reportOrDeleteManifest(ctx context.Context, m *v1beta2.Manifest, kyma string) error {
+// reportAndCleanUpManifest reports a Manifest whose Kyma does not exist. If Options.Cleanup is set,
+// reportAndCleanUpManifest also deletes the Manifest.
+func (r *Reconciler) reportAndCleanUpManifest(ctx context.Context, m *v1beta2.Manifest, missingKyma string) error {
 	r.Events.Eventf(m, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, "Sweep",
 		"there is no Kyma %s, to which this Manifest belongs: create it, or delete the Manifest to remove the module",
-		kyma)
+		missingKyma)
 	log.FromContext(ctx).Info("found a Manifest without its Kyma", "manifest", m.Name)
 	if !r.Cleanup || !mayDelete(m) {
 		return nil
@@ -101,13 +101,13 @@ func (r *Reconciler) reportOrDeleteManifest(ctx context.Context, m *v1beta2.Mani
 		return fmt.Errorf("deleting Manifest %s, whose Kyma does not exist: %w", m.Name, err)
 	}
 	r.Events.Eventf(m, nil, corev1.EventTypeNormal, v1beta2.ReasonOrphanDeleted, "Sweep",
-		"deleted because there is no Kyma %s", kyma)
+		"deleted because there is no Kyma %s", missingKyma)
 	return nil
 }
 
-// sweep searches the runtime of a Kyma for orphans. If a runtime cannot be reached, it is searched again in the next
-// interval. The Kyma controller reports that the runtime cannot be reached.
-func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) error {
+// sweepRuntimeIfReachable searches the runtime of a Kyma for orphans. If a runtime cannot be reached, it is searched
+// again in the next interval. The Kyma controller reports that the runtime cannot be reached.
+func (r *Reconciler) sweepRuntimeIfReachable(ctx context.Context, kyma *v1beta2.Kyma, m *memory) error {
 	if !kyma.DeletionTimestamp.IsZero() || kyma.SkipsReconciliation() {
 		return nil
 	}
@@ -119,28 +119,29 @@ func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) e
 		return err
 	}
 	objects, err := r.findOrphans(ctx, rt, kinds, func(f *apply.ObjectMetadata) (types.NamespacedName, client.Object) {
-		if owner, ok := ownerOf(f, r.Namespace); ok {
+		if owner, ok := ownerManifestOf(f, r.Namespace); ok {
 			return owner, &v1beta2.Manifest{}
 		}
 		return types.NamespacedName{}, nil
 	})
 	if err == nil {
 		r.setCount(m, objectOrphan, len(objects))
-		err = r.reportOrDeleteOrphans(ctx, kyma, rt, "SweepObjects", "belong to Manifests that do not exist", objects)
+		err = r.reportAndCleanUpOrphans(ctx, kyma, rt, "SweepObjects", "belong to Manifests that do not exist", objects)
 	}
 	if err != nil || r.InCluster {
 		return ignoreRuntimeErrors(err)
 	}
 	entries, err := r.findOrphans(ctx, rt, catalogKinds, func(f *apply.ObjectMetadata) (
 		types.NamespacedName, client.Object) {
-		return types.NamespacedName{Namespace: r.Namespace, Name: f.Name}, newCatalogSource(f)
+		return types.NamespacedName{Namespace: r.Namespace, Name: f.Name}, emptyCatalogSource(f)
 	})
 	if err == nil {
 		entries, err = writtenByCatalog(ctx, rt, entries)
 	}
 	if err == nil {
 		r.setCount(m, catalogOrphan, len(entries))
-		err = r.reportOrDeleteOrphans(ctx, kyma, rt, "SweepCatalog", "are copies of catalog entries that do not exist",
+		err = r.reportAndCleanUpOrphans(ctx, kyma, rt, "SweepCatalog",
+			"are copies of catalog entries that do not exist",
 			entries)
 	}
 	return ignoreRuntimeErrors(err)
@@ -224,17 +225,17 @@ func (r *Reconciler) isMissing(ctx context.Context, key types.NamespacedName, o 
 	return err != nil, nil
 }
 
-// reportOrDeleteOrphans reports orphans in a runtime. If Options.Cleanup is set, reportOrDeleteOrphans deletes the
+// reportAndCleanUpOrphans reports orphans in a runtime. If Options.Cleanup is set, reportAndCleanUpOrphans deletes the
 // orphans that may be deleted.
-func (r *Reconciler) reportOrDeleteOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime, action,
-	what string,
+func (r *Reconciler) reportAndCleanUpOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime, eventAction,
+	problem string,
 	orphans []apply.Ref) error {
 	if orphans == nil {
 		return nil
 	}
-	log.FromContext(ctx).Info("found objects in a runtime that "+what, "objects", joinObjects(orphans))
-	r.Events.Eventf(kyma, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, action,
-		"%d objects in the runtime %s: %s; delete them if they are not needed", len(orphans), what,
+	log.FromContext(ctx).Info("found objects in a runtime that "+problem, "objects", joinObjects(orphans))
+	r.Events.Eventf(kyma, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, eventAction,
+		"%d objects in the runtime %s: %s; delete them if they are not needed", len(orphans), problem,
 		joinObjects(orphans))
 	chosen := deletable(orphans)
 	if !r.Cleanup || len(chosen) == 0 {
@@ -245,8 +246,8 @@ func (r *Reconciler) reportOrDeleteOrphans(ctx context.Context, kyma *v1beta2.Ky
 		return err
 	}
 	if len(left.Deleted) > 0 {
-		r.Events.Eventf(kyma, nil, corev1.EventTypeNormal, v1beta2.ReasonOrphanDeleted, action,
-			"deleted %d objects that %s: %s", len(left.Deleted), what, joinObjects(left.Deleted))
+		r.Events.Eventf(kyma, nil, corev1.EventTypeNormal, v1beta2.ReasonOrphanDeleted, eventAction,
+			"deleted %d objects that %s: %s", len(left.Deleted), problem, joinObjects(left.Deleted))
 	}
 	return nil
 }

@@ -181,7 +181,7 @@ type run struct {
 	kyma *v1beta2.Kyma
 	now  time.Time // the current time, the same in all steps of the reconcile
 
-	begin    time.Time         // set by waitForGracePeriod: when the grace period started
+	begin    time.Time         // set by waitUntilPurgeAllowed: when the grace period started
 	runtime  *runtimes.Runtime // set by connect
 	memory   *memory           // set by connect; used by one reconcile at a time
 	targets  []*target         // set by survey: Manifests that are being deleted, sorted by name
@@ -198,7 +198,7 @@ type run struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
-		r.forget(req.Name)
+		r.unsubscribeAndForget(req.Name)
 		return reconcile.Result{}, nil
 	}
 	defer leave()
@@ -215,9 +215,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now()}
 	return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "purge", Object: kyma},
 		loop.Step{Name: "unlock", Do: n.removeFormerFinalizer},
-		loop.Step{Name: "due", Do: n.waitForGracePeriod},
-		loop.Step{Name: "connect", Do: n.connect},
-		loop.Step{Name: "survey", Do: n.survey},
+		loop.Step{Name: "due", Do: n.waitUntilPurgeAllowed},
+		loop.Step{Name: "connect", Do: n.connectOrEndPurge},
+		loop.Step{Name: "survey", Do: n.surveyDeletingManifests},
 		loop.Step{Name: "resources", Do: n.purgeCustomResources},
 		loop.Step{Name: "webhooks", Do: n.purgeWebhooks},
 		loop.Step{Name: "inventory", Do: n.purgeInventories},
@@ -237,14 +237,14 @@ func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	return loop.Done()
 }
 
-// waitForGracePeriod requeues the Kyma until its grace period is over.
-func (n *run) waitForGracePeriod(ctx context.Context) error {
+// waitUntilPurgeAllowed requeues the Kyma until its grace period is over.
+func (n *run) waitUntilPurgeAllowed(ctx context.Context) error {
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
-		n.forget(n.kyma.Name) // Tombstones deletes the remaining objects
+		n.unsubscribeAndForget(n.kyma.Name) // Tombstones deletes the remaining objects
 		return loop.Done()
 	}
 	if n.Grace == 0 {
-		return n.warnOfWaitingWithPurgeDisabled(ctx)
+		return n.warnAndWaitWithoutPurge(ctx)
 	}
 	begun, err := n.findGracePeriodStart(ctx)
 	if err != nil {
@@ -295,11 +295,11 @@ func (n *run) findGracePeriodStart(ctx context.Context) (hasBegun bool, err erro
 	return true, nil
 }
 
-// connect gets the connection to the runtime from the pool, without a request to the runtime. If the access Secret does
-// not exist, the purge ends, because somebody has removed the Secret to leave the runtime unchanged. The purge also
-// ends if the runtime belongs to another Kyma or control plane. After any other error, the purge waits until the pool
-// reports a change of the runtime.
-func (n *run) connect(ctx context.Context) error {
+// connectOrEndPurge gets the connection to the runtime from the pool, without a request to the runtime. If the access
+// Secret does not exist, the purge ends, because somebody has removed the Secret to leave the runtime unchanged. The
+// purge also ends if the runtime belongs to another Kyma or control plane. After any other error, the purge waits until
+// the pool reports a change of the runtime.
+func (n *run) connectOrEndPurge(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.connectionChangeNotifier(client.ObjectKeyFromObject(n.kyma)),
 	})
@@ -334,13 +334,13 @@ func (n *run) requeueAt(at time.Time) {
 // requeue requests the next reconcile while the Kyma exists. requeue polls, because no events report changes of
 // finalizers in the runtime or the deletion of Manifests.
 func (n *run) requeue(context.Context) error {
-	return n.reportAndRequeue(n.begin.Add(n.Grace))
+	return n.warnAndRequeue(n.begin.Add(n.Grace))
 }
 
-// If an action waits for a time, reportAndRequeue requests a reconcile at that time. If no action waits for a time,
-// reportAndRequeue requests a reconcile after a delay. The longer ago the time in the parameter pollingSince is, the
+// If an action waits for a time, warnAndRequeue requests a reconcile at that time. If no action waits for a time,
+// warnAndRequeue requests a reconcile after a delay. The longer ago the time in the parameter pollingSince is, the
 // longer is the delay.
-func (n *run) reportAndRequeue(pollingSince time.Time) error {
+func (n *run) warnAndRequeue(pollingSince time.Time) error {
 	n.recordBlockerWarnings()
 	after := loop.PollDelay(n.now, pollingSince)
 	if !n.next.IsZero() {
@@ -372,7 +372,7 @@ func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
 // forgetAndReportDeletions deletes the data that the controller keeps in memory about a Kyma that no longer exists.
 // forgetAndReportDeletions also records events about the deleted objects of this Kyma that were not reported yet.
 func (r *Reconciler) forgetAndReportDeletions(ctx context.Context, kyma string) {
-	m := r.forget(kyma)
+	m := r.unsubscribeAndForget(kyma)
 	if m == nil {
 		return
 	}
@@ -382,9 +382,9 @@ func (r *Reconciler) forgetAndReportDeletions(ctx context.Context, kyma string) 
 	}
 }
 
-// forget deletes the subscription and the memory of a Kyma. forget returns the deleted memory, or nil if there was
-// none.
-func (r *Reconciler) forget(kyma string) *memory {
+// unsubscribeAndForget deletes the subscription and the memory of a Kyma. unsubscribeAndForget returns the deleted
+// memory, or nil if there was none.
+func (r *Reconciler) unsubscribeAndForget(kyma string) *memory {
 	r.Runtimes.Unsubscribe(kyma, r.subscriptionKey(kyma))
 	return r.memories.Forget(kyma)
 }

@@ -23,13 +23,13 @@ func (n *run) purgeInventories(ctx context.Context) error {
 		}
 		t.deleted = left.Done()
 		t.existing = without(t.existing, left.Kept)
-		n.recordDeletionEvent(ctx, t, deletedOrBeingDeleted(left))
+		n.reportNewlyDeleted(ctx, t, deletedOrBeingDeleted(left))
 		for _, r := range left.Remaining {
 			if r.Content {
 				n.addBlocker(r.Ref, r.Ref.String()+": "+r.Message)
 			}
 		}
-		late := overdue(left.Remaining, n.now, n.Grace)
+		late := overdueOrRejected(left.Remaining, n.now, n.Grace)
 		for _, r := range late {
 			n.addBlocker(r.Ref, r.Ref.String()+": "+r.Message)
 		}
@@ -40,7 +40,7 @@ func (n *run) purgeInventories(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("purging module %s from runtime %s: %w", t.module, n.kyma.Name, err)
 		}
-		n.recordDeletionEvent(ctx, t, deletedOrBeingDeleted(rest))
+		n.reportNewlyDeleted(ctx, t, deletedOrBeingDeleted(rest))
 	}
 	return nil
 }

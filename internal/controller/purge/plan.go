@@ -58,9 +58,9 @@ func newTarget(m *v1beta2.Manifest) *target {
 	return t
 }
 
-// owns reports whether an object of the inventory still belongs to the Manifest. Another owner may have taken the
+// stillOwns reports whether an object of the inventory still belongs to the Manifest. Another owner may have taken the
 // object over in the meantime.
-func (t *target) owns(u *unstructured.Unstructured) bool {
+func (t *target) stillOwns(u *unstructured.Unstructured) bool {
 	by := u.GetAnnotations()[v1beta2.AnnotationOwnedBy]
 	return by == "" || by == t.owner
 }
@@ -238,7 +238,7 @@ func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.
 		return actionNone, time.Time{}
 	case found.DeletionTime.IsZero():
 		return actionDelete, now.Add(period)
-	case len(found.Finalizers) == len(builtinFinalizers(found.Finalizers)):
+	case len(found.Finalizers) == len(garbageCollectorFinalizers(found.Finalizers)):
 		return actionWait, time.Time{}
 	case elapsed >= 0 && elapsed < period:
 		return actionWait, found.DeletionTime.Add(period)
@@ -249,16 +249,17 @@ func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.
 	}
 }
 
-// builtinFinalizers returns the finalizers that the garbage collector of Kubernetes removes.
-func builtinFinalizers(finalizers []string) []string {
+// garbageCollectorFinalizers returns the finalizers that the garbage collector of Kubernetes removes.
+func garbageCollectorFinalizers(finalizers []string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool {
 		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents
 	})
 }
 
-// overdue returns the objects whose deletion takes longer than finalizerGracePeriod, or whose deletion the API server
-// has rejected. The purge does not wait for overdue objects before it deletes the remaining objects.
-func overdue(left []apply.Remaining, now time.Time, grace time.Duration) []apply.Remaining {
+// overdueOrRejected returns the objects whose deletion takes longer than finalizerGracePeriod, or whose deletion the
+// API server has rejected. The purge does not wait for overdueOrRejected objects before it deletes the remaining
+// objects.
+func overdueOrRejected(left []apply.Remaining, now time.Time, grace time.Duration) []apply.Remaining {
 	return slices.DeleteFunc(slices.Clone(left), func(r apply.Remaining) bool {
 		return r.Err == nil && (r.Since.IsZero() || now.Sub(r.Since) < min(grace, finalizerGracePeriod))
 	})
@@ -311,7 +312,7 @@ func joinNames(names []string) string {
 }
 
 // clip shortens a text to at most eventTextLimit bytes.
-func clip(text string) string { return loop.ClipTo(text, eventTextLimit) }
+func clip(text string) string { return loop.ClipLineTo(text, eventTextLimit) }
 
 // countText returns a text with a number and a noun, for example "1 object" or "2 objects".
 func countText(n int, what string) string {

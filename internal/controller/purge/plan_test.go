@@ -136,7 +136,7 @@ func TestKindsOf(t *testing.T) {
 			if c.protected == "" != (k.protected == "") || !strings.Contains(k.protected, c.protected) {
 				t.Errorf("%s: %q, want %q", c.reason, k.protected, c.protected)
 			}
-			k.markTargetsBlocked()
+			k.blockInventoryDeletion()
 			for _, target := range c.targets {
 				waits := len(target.crds) > 0 || target.resourceKind.Kind != ""
 				if target.blocked != waits {
@@ -290,7 +290,7 @@ func TestOverdue(t *testing.T) {
 			Err: &apply.Error{},
 		},
 	}
-	if got, want := refsOf(overdue(left, now, time.Hour)),
+	if got, want := refsOf(overdueOrRejected(left, now, time.Hour)),
 		[]apply.Ref{someThing, {Name: "refused"}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want overdue and refused objects: %v", got, want)
 	}

@@ -22,13 +22,13 @@ import (
 // releases the Manifest.
 func (n *run) reportUnreportedDeletions(ctx context.Context, t *target) {
 	if t.begun {
-		n.recordDeletionEvent(ctx, t, t.existing)
+		n.reportNewlyDeleted(ctx, t, t.existing)
 	}
 }
 
-// recordDeletionEvent records an event about the deleted objects of an inventory. The event names only objects that
+// reportNewlyDeleted records an event about the deleted objects of an inventory. The event names only objects that
 // existed when the purge started.
-func (n *run) recordDeletionEvent(ctx context.Context, t *target, deleted []apply.Ref) {
+func (n *run) reportNewlyDeleted(ctx context.Context, t *target, deleted []apply.Ref) {
 	var reported []apply.Ref
 	var names []string
 	for _, ref := range t.existing {
@@ -51,10 +51,10 @@ func (n *run) recordDeletionEvent(ctx context.Context, t *target, deleted []appl
 // reported.
 const waitingPeriod = 5 * time.Minute
 
-// warnOfWaitingWithPurgeDisabled is called for runtimes that are never purged. warnOfWaitingWithPurgeDisabled records
-// an event that states why the modules of the Kyma are not deleted yet. warnOfWaitingWithPurgeDisabled reads only the
-// cache, and records the same text only once.
-func (n *run) warnOfWaitingWithPurgeDisabled(ctx context.Context) error {
+// warnAndWaitWithoutPurge is called for runtimes that are never purged. warnAndWaitWithoutPurge records an event that
+// states why the modules of the Kyma are not deleted yet. warnAndWaitWithoutPurge reads only the cache, and records the
+// same text only once.
+func (n *run) warnAndWaitWithoutPurge(ctx context.Context) error {
 	begun, err := n.findGracePeriodStart(ctx)
 	if err != nil {
 		return err

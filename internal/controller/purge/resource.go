@@ -24,9 +24,10 @@ import (
 // finalizers. If the limit is reached, the Kyma is requeued at once, behind the other Kymas in the queue.
 const actionsLimit = 500
 
-// survey lists the Manifests that are being deleted, and reads the objects of their inventories once. survey ignores
-// all Manifests that are not being deleted, because the Kyma controller will delete them later.
-func (n *run) survey(ctx context.Context) error {
+// surveyDeletingManifests lists the Manifests that are being deleted, and reads the objects of their inventories once.
+// surveyDeletingManifests ignores all Manifests that are not being deleted, because the Kyma controller will delete
+// them later.
+func (n *run) surveyDeletingManifests(ctx context.Context) error {
 	var manifests v1beta2.ManifestList
 	err := n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace),
 		client.MatchingFields{manifestIndex: n.kyma.Name})
@@ -79,7 +80,7 @@ func (n *run) surveyTarget(ctx context.Context, t *target) error {
 	for _, ref := range t.inventory {
 		object, err := n.runtime.Get(ctx, ref)
 		switch {
-		case isNotFound(err):
+		case isAbsent(err):
 			continue
 		case concernsWholeRuntime(err):
 			return err
@@ -96,8 +97,8 @@ func (n *run) surveyTarget(ctx context.Context, t *target) error {
 	return nil
 }
 
-// isNotFound reports whether an error means that an object, its namespace or its kind does not exist.
-func isNotFound(err error) bool {
+// isAbsent reports whether an error means that an object, its namespace or its kind does not exist.
+func isAbsent(err error) bool {
 	return slices.Contains([]string{apply.ObjectNotFound, apply.KindUnknown, apply.NamespaceNotFound}, loop.Reason(err))
 }
 
@@ -126,7 +127,7 @@ func (n *run) purgeCustomResources(ctx context.Context) error {
 		case concernsWholeRuntime(err):
 			return err
 		case err != nil:
-			k.markTargetsBlocked()
+			k.blockInventoryDeletion()
 			n.addBlocker(apply.Ref{Group: k.gvk.Group, Version: k.gvk.Version, Kind: k.gvk.Kind}, err.Error())
 			continue
 		}
@@ -134,10 +135,10 @@ func (n *run) purgeCustomResources(ctx context.Context) error {
 		for i := range found {
 			if actions == actionsLimit {
 				n.more = true
-				k.markTargetsBlocked()
+				k.blockInventoryDeletion()
 				break
 			}
-			acted, err := p.actOn(ctx, &found[i])
+			acted, err := p.actOrCollect(ctx, &found[i])
 			if err != nil {
 				return err
 			}
@@ -145,16 +146,16 @@ func (n *run) purgeCustomResources(ctx context.Context) error {
 				actions++
 			}
 		}
-		if err := p.sendDeletesAndReportActions(ctx); err != nil {
+		if err := p.deleteCollectedAndReport(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// markTargetsBlocked marks the Manifests whose operators handle custom resources of the kind k. The objects of a marked
-// Manifest must not be deleted yet.
-func (k *kind) markTargetsBlocked() {
+// blockInventoryDeletion marks the Manifests whose operators handle custom resources of the kind k. The objects of a
+// marked Manifest must not be deleted yet.
+func (k *kind) blockInventoryDeletion() {
 	for _, t := range k.targets {
 		t.blocked = true
 	}
@@ -170,9 +171,9 @@ type kindPurge struct {
 	untouched []apply.Ref // the custom resources that must not be purged
 }
 
-// actOn performs the action that actionFor returns for one custom resource. actOn reports whether this action needs a
-// request to the runtime. actOn returns an error only if the error concerns the whole runtime.
-func (p *kindPurge) actOn(ctx context.Context, found *apply.ObjectMetadata) (acted bool, err error) {
+// actOrCollect performs the action that actionFor returns for one custom resource. actOrCollect reports whether this
+// action needs a request to the runtime. actOrCollect returns an error only if the error concerns the whole runtime.
+func (p *kindPurge) actOrCollect(ctx context.Context, found *apply.ObjectMetadata) (needsRequest bool, err error) {
 	do, recheck := p.kind.actionFor(found, p.now, p.Grace)
 	if !recheck.IsZero() {
 		p.requeueAt(recheck)
@@ -180,7 +181,7 @@ func (p *kindPurge) actOn(ctx context.Context, found *apply.ObjectMetadata) (act
 	switch do {
 	case actionNone:
 		p.untouched = append(p.untouched, found.Ref)
-		p.kind.markTargetsBlocked()
+		p.kind.blockInventoryDeletion()
 		return false, nil
 	case actionDelete:
 		p.toDelete = append(p.toDelete, found.Ref)
@@ -188,7 +189,7 @@ func (p *kindPurge) actOn(ctx context.Context, found *apply.ObjectMetadata) (act
 	case actionRemoveFinalizers:
 		return true, p.removeFinalizers(ctx, found)
 	default:
-		p.kind.markTargetsBlocked()
+		p.kind.blockInventoryDeletion()
 		return false, nil
 	}
 }
@@ -196,24 +197,24 @@ func (p *kindPurge) actOn(ctx context.Context, found *apply.ObjectMetadata) (act
 // removeFinalizers removes the finalizers of one custom resource, except for those of the garbage collector. If the UID
 // of the custom resource has changed in the meantime, the removal fails.
 func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMetadata) error {
-	keep := builtinFinalizers(found.Finalizers)
+	keep := garbageCollectorFinalizers(found.Finalizers)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": found.UID, "finalizers": keep}})
 	if err != nil {
 		return fmt.Errorf("encoding the finalizers of %s: %w", found.Ref, err)
 	}
 	_, err = p.runtime.Patch(ctx, found.Ref, types.MergePatchType, "", patch, v1beta2.FieldOwner)
 	switch {
-	case isNotFound(err):
+	case isAbsent(err):
 		return nil
 	case concernsWholeRuntime(err):
 		return err
 	case err != nil:
-		p.addRefusal(found.Ref, err)
-		p.kind.markTargetsBlocked()
+		p.addWebhookOrBlocker(found.Ref, err)
+		p.kind.blockInventoryDeletion()
 		return nil
 	}
 	if len(keep) > 0 {
-		p.kind.markTargetsBlocked()
+		p.kind.blockInventoryDeletion()
 	}
 	removed := slices.DeleteFunc(slices.Clone(found.Finalizers),
 		func(f string) bool { return slices.Contains(keep, f) })
@@ -225,9 +226,9 @@ func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMet
 	return nil
 }
 
-// sendDeletesAndReportActions deletes all custom resources in toDelete, and records events about all actions for this
+// deleteCollectedAndReport deletes all custom resources in toDelete, and records events about all actions for this
 // kind.
-func (p *kindPurge) sendDeletesAndReportActions(ctx context.Context) error {
+func (p *kindPurge) deleteCollectedAndReport(ctx context.Context) error {
 	if p.names != nil {
 		p.recordWarning(v1beta2.ReasonFinalizersRemoved, p.released[0], fmt.Sprintf("removed the finalizers of %s: %s",
 			countText(len(p.names), "custom resource"), joinNames(p.names)))
@@ -248,9 +249,9 @@ func (p *kindPurge) sendDeletesAndReportActions(ctx context.Context) error {
 		log.FromContext(ctx).Info("deleted a custom resource", "object", ref.String())
 	}
 	for _, r := range left.Remaining {
-		p.kind.markTargetsBlocked()
+		p.kind.blockInventoryDeletion()
 		if r.Err != nil {
-			p.addRefusal(r.Ref, r.Err)
+			p.addWebhookOrBlocker(r.Ref, r.Err)
 		}
 	}
 	if names != nil && err == nil {

@@ -143,7 +143,7 @@ type tombstoneRun struct {
 func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
-		r.forget(req.Name)
+		r.unsubscribeAndForget(req.Name)
 		return reconcile.Result{}, nil
 	}
 	defer leave()
@@ -152,7 +152,7 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if len(stored) == 0 {
-		r.forget(req.Name)
+		r.unsubscribeAndForget(req.Name)
 		return reconcile.Result{}, nil
 	}
 	// The Kyma no longer exists. The variable deleted has the name and the UID of the deleted Kyma, so that events
@@ -164,7 +164,7 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "tombstone", Object: deleted},
 		loop.Step{Name: "need", Do: n.deleteIfReplaced},
 		loop.Step{Name: "connect", Do: n.connectOrDeleteTombstone},
-		loop.Step{Name: "survey", Do: n.survey},
+		loop.Step{Name: "survey", Do: n.surveyTombstone},
 		loop.Step{Name: "resources", Do: n.purgeCustomResources},
 		loop.Step{Name: "webhooks", Do: n.purgeWebhooks},
 		loop.Step{Name: "inventory", Do: n.purgeInventories},
@@ -242,7 +242,7 @@ func (n *tombstoneRun) connectOrDeleteTombstone(ctx context.Context) error {
 	if err == nil {
 		annotations = remote.GetAnnotations()
 	}
-	if err == nil || isNotFound(err) {
+	if err == nil || isAbsent(err) {
 		_, err = ownership.Verify(ctx, rt.Cluster, annotations, ownership.Claim{Server: rt.Server, Me: ownership.Owner{
 			ControlPlane: n.controller.options.ControlPlaneID, Kyma: n.kyma.Namespace + "/" + n.kyma.Name,
 			UID: n.kyma.UID, Cluster: n.tombstone.ClusterID}})
@@ -263,8 +263,8 @@ var remoteRef = apply.Ref{
 	Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName,
 }
 
-// survey reads the objects that the tombstone lists, each object once per connection.
-func (n *tombstoneRun) survey(ctx context.Context) error {
+// surveyTombstone reads the objects that the tombstone lists, each object once per connection.
+func (n *tombstoneRun) surveyTombstone(ctx context.Context) error {
 	for i := range n.tombstone.Modules {
 		m := &n.tombstone.Modules[i]
 		t := n.memory.targets[m.Manifest]
@@ -308,7 +308,7 @@ func (n *tombstoneRun) deleteLifecycleManagerObjects(ctx context.Context) error 
 		return nil
 	}
 	resources := n.tombstone.Runtime
-	in, err := ownership.FindKymasInCluster(ctx, n.runtime.Cluster)
+	in, err := ownership.FindOwnAndOtherKyma(ctx, n.runtime.Cluster)
 	if err != nil {
 		return err
 	}
@@ -327,7 +327,7 @@ func (n *tombstoneRun) deleteLifecycleManagerObjects(ctx context.Context) error 
 	if err != nil {
 		return fmt.Errorf("deleting the objects of Lifecycle Manager from runtime %s: %w", n.kyma.Name, err)
 	}
-	for _, r := range overdue(left.Remaining, n.now, finalizerGracePeriod) {
+	for _, r := range overdueOrRejected(left.Remaining, n.now, finalizerGracePeriod) {
 		n.addBlocker(r.Ref, r.Ref.String()+": "+r.Message)
 	}
 	n.complete = left.Done()
@@ -343,7 +343,7 @@ func (n *tombstoneRun) areModulesDeleted() bool {
 // tombstone remain, deleteTombstoneOrRequeue requeues the tombstone.
 func (n *tombstoneRun) deleteTombstoneOrRequeue(ctx context.Context) error {
 	if !n.complete {
-		return n.reportAndRequeue(n.memory.begun)
+		return n.warnAndRequeue(n.memory.begun)
 	}
 	n.recordBlockerWarnings()
 	return n.deleteTombstone(ctx, metrics.TombstoneCleaned,
@@ -352,7 +352,7 @@ func (n *tombstoneRun) deleteTombstoneOrRequeue(ctx context.Context) error {
 
 // deleteTombstone deletes the tombstone and ends the reconcile.
 func (n *tombstoneRun) deleteTombstone(ctx context.Context, how, why string) error {
-	n.controller.forget(n.kyma.Name)
+	n.controller.unsubscribeAndForget(n.kyma.Name)
 	if n.kymaMissing {
 		n.Runtimes.Remove(n.kyma.Name)
 	}

@@ -25,9 +25,9 @@ type webhookBlocker struct {
 	err *apply.Error
 }
 
-// addRefusal records a request that the API server of the runtime rejected. If the API server rejected the request
-// because a webhook did not answer, purgeWebhooks deletes the configuration of this webhook later.
-func (n *run) addRefusal(ref apply.Ref, err error) {
+// addWebhookOrBlocker records a request that the API server of the runtime rejected. If the API server rejected the
+// request because a webhook did not answer, purgeWebhooks deletes the configuration of this webhook later.
+func (n *run) addWebhookOrBlocker(ref apply.Ref, err error) {
 	if e, ok := errors.AsType[*apply.Error](err); ok && e.FailedWebhook() != "" {
 		n.webhooks = append(n.webhooks, webhookBlocker{ref, e})
 		return
@@ -81,7 +81,7 @@ func (n *run) deleteConfigurationsWithWebhook(ctx context.Context, webhook strin
 			switch {
 			case concernsWholeRuntime(err):
 				return false, err
-			case err != nil || !hasWebhook(object, webhook) || !t.owns(object):
+			case err != nil || !hasWebhook(object, webhook) || !t.stillOwns(object):
 				continue
 			}
 			if err := n.annotatePurged(ctx, t, ref); err != nil {
@@ -96,7 +96,7 @@ func (n *run) deleteConfigurationsWithWebhook(ctx context.Context, webhook strin
 			}
 			if left.Done() {
 				deleted = true
-				n.reportWebhook(ctx, t, ref, webhook, blocked)
+				n.reportDeletedWebhook(ctx, t, ref, webhook, blocked)
 			}
 		}
 	}
@@ -121,8 +121,9 @@ func (n *run) annotatePurged(ctx context.Context, t *target, deleted apply.Ref) 
 	return nil
 }
 
-// reportWebhook records an event about a deleted webhook configuration and the custom resources that it blocked.
-func (n *run) reportWebhook(ctx context.Context, t *target, ref apply.Ref, webhook string, blocked []webhookBlocker) {
+// reportDeletedWebhook records an event about a deleted webhook configuration and the custom resources that it blocked.
+func (n *run) reportDeletedWebhook(ctx context.Context, t *target, ref apply.Ref, webhook string,
+	blocked []webhookBlocker) {
 	refs := make([]apply.Ref, len(blocked))
 	for i, b := range blocked {
 		refs[i] = b.ref

@@ -202,8 +202,8 @@ func (r *Reconciler) requestFor(module string) reconcile.Request {
 }
 
 // moduleOf returns a request for the module of a template.
-func (r *Reconciler) moduleOf(_ context.Context, o client.Object) []reconcile.Request {
-	return []reconcile.Request{r.requestFor(channel.ModuleOf(o.(*v1beta2.ModuleTemplate)))}
+func (r *Reconciler) moduleOf(_ context.Context, template client.Object) []reconcile.Request {
+	return []reconcile.Request{r.requestFor(channel.ModuleOf(template.(*v1beta2.ModuleTemplate)))}
 }
 
 // allModules returns a request for each module.
@@ -236,7 +236,7 @@ func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcil
 		},
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[client.Object],
 			q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			r.budgets.Count(e.ObjectOld, e.ObjectNew)
+			r.budgets.CountNewFailure(e.ObjectOld, e.ObjectNew)
 			enqueue(q, e.ObjectNew)
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[client.Object],

@@ -23,10 +23,10 @@ type forecast struct {
 	phase v1beta2.RolloutPhase
 }
 
-// foresee sets the time at which the last runtime is expected to have the version, and the expected times of the
-// stages. A forecast reads the whole fleet. Therefore foresee makes a forecast at most once per forecastInterval, and
-// only for rollouts with stages.
-func (p *pass) foresee(ctx context.Context, r *v1beta2.ModuleRollout, next *v1beta2.ModuleRolloutStatus,
+// updateForecastIfDue sets the time at which the last runtime is expected to have the version, and the expected times
+// of the stages. A forecast reads the whole fleet. Therefore updateForecastIfDue makes a forecast at most once per
+// forecastInterval, and only for rollouts with stages.
+func (p *pass) updateForecastIfDue(ctx context.Context, r *v1beta2.ModuleRollout, next *v1beta2.ModuleRolloutStatus,
 	policy *v1beta2.RolloutPolicy, runtimes []rollout.Runtime) {
 	is := forecast{p.now, next.Stage.Name, next.Phase}
 	isStopped := !next.HaltedAt.IsZero() || r.Spec.State != v1beta2.RolloutRunning ||

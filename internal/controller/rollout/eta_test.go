@@ -136,7 +136,7 @@ func TestExpectedStagesStay(t *testing.T) {
 			clear(f.forecasts) // a restart
 		}
 		p := &pass{Reconciler: f.Reconciler, now: time.Now().Add(time.Duration(i) * 61 * time.Second)}
-		p.foresee(t.Context(), r, status, policy, runtimes)
+		p.updateForecastIfDue(t.Context(), r, status, policy, runtimes)
 		if status.ETA.Equal(&before.ETA) {
 			if diff := cmp.Diff(before.Stages, status.Stages); diff != "" {
 				t.Fatalf("step %d: the stages are expected at other times, and the rollout is not:\n%s", i, diff)

@@ -20,8 +20,8 @@ import (
 // runtimes in flight of each active rollout in memory after each reconcile. After a start of the manager, and for a
 // rollout that cannot be computed, the coordinator determines the runtimes in flight from the Manifests.
 
-// setFlight records the runtimes that a rollout is updating.
-func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
+// setFlightIfStaged records the runtimes that a rollout is updating.
+func (p *pass) setFlightIfStaged(r *v1beta2.ModuleRollout, kymas []string) {
 	if r.Spec.Policy == "" {
 		return // all runtimes are admitted at once, so no limit applies
 	}
@@ -34,17 +34,17 @@ func (p *pass) setFlight(r *v1beta2.ModuleRollout, kymas []string) {
 	p.flights[r.Name] = f
 }
 
-// forget removes the runtimes in flight and the metrics of a rollout that has ended. Updates of the ended rollout that
-// are still in progress do not count in the limits of other rollouts. The runtimes of the ended rollout are not busy,
-// so the next rollout can begin with the runtimes in which the ended rollout has failed.
-func (p *pass) forget(r *v1beta2.ModuleRollout) {
+// forgetEnded removes the runtimes in flight and the metrics of a rollout that has ended. Updates of the ended rollout
+// that are still in progress do not count in the limits of other rollouts. The runtimes of the ended rollout are not
+// busy, so the next rollout can begin with the runtimes in which the ended rollout has failed.
+func (p *pass) forgetEnded(r *v1beta2.ModuleRollout) {
 	p.staged = slices.DeleteFunc(p.staged, func(s *v1beta2.ModuleRollout) bool { return s.Name == r.Name })
 	p.budgets.Set(r, nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.flights, r.Name)
 	delete(p.forecasts, r.Name)
-	setMetrics(r)
+	setOrDeleteMetrics(r)
 }
 
 // flightOf returns the runtimes that an active rollout is updating. If this process has not computed the rollout yet,
@@ -80,15 +80,15 @@ func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, 
 	return f, nil
 }
 
-// markUncomputable records that the next status of a rollout cannot be computed now.
-func (p *pass) markUncomputable(name string) {
+// forgetFlight records that the next status of a rollout cannot be computed now.
+func (p *pass) forgetFlight(rolloutName string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.flights, name)
+	delete(p.flights, rolloutName)
 }
 
-// setMetrics sets the metrics that count the runtimes of a rollout. A rollout that has ended has no metrics.
-func setMetrics(r *v1beta2.ModuleRollout) {
+// setOrDeleteMetrics sets the metrics that count the runtimes of a rollout. A rollout that has ended has no metrics.
+func setOrDeleteMetrics(r *v1beta2.ModuleRollout) {
 	of := prometheus.Labels{"module": r.Spec.Module, "channel": r.Spec.Channel}
 	metrics.RolloutPhase.DeletePartialMatch(of)
 	metrics.RolloutRuntimes.DeletePartialMatch(of)
@@ -142,9 +142,9 @@ func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, poli
 	return is, nil
 }
 
-// forgetEndedFlights forgets the runtimes in flight and the budgets of rollouts that do not exist any more, or that
+// forgetEndedRollouts forgets the runtimes in flight and the budgets of rollouts that do not exist any more, or that
 // have ended.
-func (p *pass) forgetEndedFlights() {
+func (p *pass) forgetEndedRollouts() {
 	isActive := func(name string) bool {
 		return slices.ContainsFunc(p.staged, func(r *v1beta2.ModuleRollout) bool { return r.Name == name })
 	}

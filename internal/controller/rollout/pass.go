@@ -49,10 +49,10 @@ func (p *pass) requeueAfter(d time.Duration) {
 }
 
 func (p *pass) run(ctx context.Context) error {
-	if err := p.readInputs(ctx); err != nil {
+	if err := p.readPoliciesAndRollouts(ctx); err != nil {
 		return err
 	}
-	if err := p.endStrays(ctx, rollout.Strays(p.release, p.channels(), p.rollouts)...); err != nil {
+	if err := p.endStraysUnlessStale(ctx, rollout.Strays(p.release, p.specChannels(), p.rollouts)...); err != nil {
 		return err
 	}
 	next := p.release.Status.DeepCopy()
@@ -60,7 +60,7 @@ func (p *pass) run(ctx context.Context) error {
 	var statuses []v1beta2.ChannelStatus
 	active := false
 	worst, message := v1beta2.RolloutCompleted, ""
-	for _, of := range p.channels() {
+	for _, of := range p.specChannels() {
 		s, phase, why, err := p.reconcileChannel(ctx, of)
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ func (p *pass) run(ctx context.Context) error {
 		}
 	}
 	for _, was := range p.release.Status.Channels {
-		if was.Rollout != "" && !slices.Contains(p.channels(), was.Channel) {
+		if was.Rollout != "" && !slices.Contains(p.specChannels(), was.Channel) {
 			p.requeueAfter(Period) // the channel was removed; the next pass ends its rollout
 		}
 	}
@@ -90,12 +90,12 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	rollout.SetConditions(&next.Conditions, p.release.Generation, worst, message, p.now)
 	if len(moves) > 0 && loop.Equal(&p.release.Status, next) { // the saved status has the moves before they are made
-		return p.applyPromotion(ctx, moves[0])
+		return p.applyPromotedVersion(ctx, moves[0])
 	}
 	if len(moves) > 0 {
 		p.requeueAfter(Period)
 	}
-	return p.saveReleaseStatus(ctx, next)
+	return p.saveStatusAndPruneRollouts(ctx, next)
 }
 
 // isWorse reports whether a phase needs more attention than another one.
@@ -106,8 +106,8 @@ func isWorse(a, b v1beta2.RolloutPhase) bool {
 	return slices.Index(order, a) > slices.Index(order, b)
 }
 
-// readInputs reads the policies, the rollouts and the catalog for this reconcile from the cache.
-func (p *pass) readInputs(ctx context.Context) error {
+// readPoliciesAndRollouts reads the policies, the rollouts and the catalog for this reconcile from the cache.
+func (p *pass) readPoliciesAndRollouts(ctx context.Context) error {
 	in := client.InNamespace(p.Namespace)
 	var policies v1beta2.RolloutPolicyList
 	if err := p.Client.List(ctx, &policies, in); err != nil {
@@ -128,20 +128,20 @@ func (p *pass) readInputs(ctx context.Context) error {
 			p.staged = append(p.staged, r)
 		}
 	}
-	p.forgetEndedFlights()
+	p.forgetEndedRollouts()
 	catalog, failed := p.Catalog(ctx)
 	p.catalog, p.failed = catalog.WithCachedLookups(), failed
 	return nil
 }
 
-// endStrays ends active rollouts that no channel names. The cache may have a new rollout before it has the status of
-// the release that names the rollout. Therefore endStrays first reads the release from the API server. If the release
-// in the cache is older, endStrays returns a conflict error and ends no rollout.
-func (p *pass) endStrays(ctx context.Context, strays ...rollout.Stray) error {
+// endStraysUnlessStale ends active rollouts that no channel names. The cache may have a new rollout before it has the
+// status of the release that names the rollout. Therefore endStraysUnlessStale first reads the release from the API
+// server. If the release in the cache is older, endStraysUnlessStale returns a conflict error and ends no rollout.
+func (p *pass) endStraysUnlessStale(ctx context.Context, strays ...rollout.Stray) error {
 	if len(strays) == 0 {
 		return nil
 	}
-	if live, err := p.live(ctx); err != nil || live.ResourceVersion != p.release.ResourceVersion {
+	if live, err := p.liveOrCachedRelease(ctx); err != nil || live.ResourceVersion != p.release.ResourceVersion {
 		return cmp.Or(err, error(apierrors.NewConflict(schema.GroupResource{Resource: "modulereleasemetas"},
 			p.release.Name, errors.New("the cache has an older one"))))
 	}
@@ -153,8 +153,8 @@ func (p *pass) endStrays(ctx context.Context, strays ...rollout.Stray) error {
 	return nil
 }
 
-// live reads the release from the API server, with the managed fields that the cache does not have.
-func (p *pass) live(ctx context.Context) (*v1beta2.ModuleReleaseMeta, error) {
+// liveOrCachedRelease reads the release from the API server, with the managed fields that the cache does not have.
+func (p *pass) liveOrCachedRelease(ctx context.Context) (*v1beta2.ModuleReleaseMeta, error) {
 	if p.Live == nil {
 		return p.release, nil
 	}
@@ -165,8 +165,8 @@ func (p *pass) live(ctx context.Context) (*v1beta2.ModuleReleaseMeta, error) {
 	return live, nil
 }
 
-// channels returns the names of the channels of the module.
-func (p *pass) channels() []string {
+// specChannels returns the names of the channels of the module.
+func (p *pass) specChannels() []string {
 	if p.release.IsMandatory() {
 		return []string{v1beta2.MandatoryChannel}
 	}
@@ -196,7 +196,7 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 	}
 	if wait := p.settleTimeLeft(of, was, target); wait > 0 {
 		p.requeueAfter(wait)
-		p.markUncomputable(was.Rollout)
+		p.forgetFlight(was.Rollout)
 		return *was, v1beta2.RolloutPending, "the channel was moved to " + target + " a moment ago", nil
 	}
 	policy, conflict := rollout.PolicyFor(p.policies, p.release.Name, of)
@@ -204,16 +204,16 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 	if active != nil && active.Spec.To != target {
 		active = nil // it ends now
 	}
-	runtimes, err := p.runtimes(ctx, of, rollout.DeferralLimit(active, policy, p.now))
+	runtimes, err := p.runtimes(ctx, of, rollout.DeferrableUntil(active, policy, p.now))
 	if err != nil {
 		return s, "", "", err
 	}
 	declared, invalid := urgency.Of(p.release, of, target)
 	if invalid != nil && was.Target != target {
-		if err := p.endStrays(ctx, rollout.RefusedStrays(unrecorded, invalid.Error())...); err != nil {
+		if err := p.endStraysUnlessStale(ctx, rollout.RefusedStrays(unrecorded, invalid.Error())...); err != nil {
 			return s, "", "", err
 		}
-		p.markUncomputable(was.Rollout)
+		p.forgetFlight(was.Rollout)
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonUrgencyInvalid + ": " + invalid.Error() +
 			": correct the line; klm channel set --urgency writes it", nil
 	}
@@ -225,11 +225,11 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 	if err := cmp.Or(unread, p.failed()); err != nil {
 		return s, "", "", err
 	}
-	if err := p.endStrays(ctx, rollout.RefusedStrays(unrecorded, recorded.Refused)...); err != nil {
+	if err := p.endStraysUnlessStale(ctx, rollout.RefusedStrays(unrecorded, recorded.Refused)...); err != nil {
 		return s, "", "", err
 	}
 	if conflict != nil && recorded.Make != nil { // a rollout in progress continues with its own stages
-		p.markUncomputable(was.Rollout)
+		p.forgetFlight(was.Rollout)
 		return *was, v1beta2.RolloutHeld, v1beta2.ReasonPolicyConflict + ": " + conflict.Error(), nil
 	}
 	if recorded.Withdraw != "" {
@@ -275,7 +275,7 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 
 // moverOf returns the field manager that wrote the version of a channel, or "" if the field manager is not known.
 func (p *pass) moverOf(ctx context.Context, of string) (string, error) {
-	live, err := p.live(ctx)
+	live, err := p.liveOrCachedRelease(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -331,7 +331,7 @@ func (p *pass) wayBack(ctx context.Context, r *v1beta2.ModuleRollout) *v1beta2.R
 		return w
 	}
 	w.Declared = true
-	is := p.preflight(ctx, r.Spec.To, r.Spec.From)
+	is := p.requestPreflight(ctx, r.Spec.To, r.Spec.From)
 	if was := r.Status.WayBack; is.IsRunning && was != nil && was.Declared && was.To == w.To {
 		return was.DeepCopy() // as it was found before a restart of the manager
 	}
@@ -469,7 +469,7 @@ func (p *pass) useExisting(ctx context.Context, made *v1beta2.ModuleRollout) err
 		return fmt.Errorf("ModuleRollout %s exists and is for another move (%s to %s): delete it", made.Name,
 			existing.Spec.From, existing.Spec.To)
 	}
-	if why := rollout.Difference(&existing.Spec, &made.Spec); why != "" { // the cache did not have it yet
+	if why := rollout.PlanDifference(&existing.Spec, &made.Spec); why != "" { // the cache did not have it yet
 		return fmt.Errorf("ModuleRollout %s was made before: %s", made.Name, why)
 	}
 	p.rollouts, p.names = append(p.rollouts, *existing), append(p.names, existing.Name)
@@ -483,10 +483,10 @@ func (p *pass) endRollout(ctx context.Context, r *v1beta2.ModuleRollout, phase v
 	next.EndedAt.Time, next.ETA = p.now, metav1.Time{}
 	setExpectedTimes(next, nil, p.now)
 	rollout.SetConditions(&next.Conditions, r.Generation, phase, why, p.now)
-	if err := p.saveRollout(ctx, r, next); err != nil {
+	if err := p.saveRolloutStatus(ctx, r, next); err != nil {
 		return err
 	}
-	p.forget(r)
+	p.forgetEnded(r)
 	reason, kind := v1beta2.EventRolloutSuperseded, corev1.EventTypeNormal
 	switch phase {
 	case v1beta2.RolloutEndedAborted:
@@ -502,7 +502,7 @@ func (p *pass) endRollout(ctx context.Context, r *v1beta2.ModuleRollout, phase v
 func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes []rollout.Runtime) (
 	*v1beta2.ModuleRolloutStatus, error) {
 	if r.Status.Phase.IsOver() {
-		p.forget(r)
+		p.forgetEnded(r)
 		return &r.Status, nil
 	}
 	policy := rollout.PolicyInForce(p.policies, r)
@@ -524,7 +524,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		}
 	}
 	in.WayBack = p.wayBack(ctx, r)
-	hold, change := rollout.HoldOf(policy, r, p.now)
+	hold, change := rollout.HoldOfPolicy(policy, r, p.now)
 	in.Hold = hold
 	p.requeueAfter(change)
 	var checked preflight.Result
@@ -534,7 +534,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		if checked.IsRunning {
 			in.Slots = 0
 		}
-		in.Gates = p.readGates(ctx, r)
+		in.Gates = p.readGatesAfterSoak(ctx, r)
 	}
 	result, err := rollout.Advance(in)
 	if err != nil {
@@ -544,8 +544,8 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		return nil, err
 	}
 	result.Status.Content, result.Status.Template = checked.Digest, checked.Template
-	p.foresee(ctx, r, &result.Status, policy, runtimes)
-	p.setFlight(r, result.InFlight)
+	p.updateForecastIfDue(ctx, r, &result.Status, policy, runtimes)
+	p.setFlightIfStaged(r, result.InFlight)
 	p.budgets.Set(r, result.FailuresLeft)
 	p.requeueAfter(result.Next)
 	if n := result.Status.Runtimes.Waiting; n > 0 && !result.Status.Phase.IsOver() {
@@ -559,14 +559,14 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		p.requeueAfter(Period) // it is taken back
 	}
 	before := r.Status.DeepCopy()
-	if err := p.saveRollout(ctx, r, &result.Status); err != nil {
+	if err := p.saveRolloutStatus(ctx, r, &result.Status); err != nil {
 		return nil, err
 	}
-	p.eventsOf(r, before)
+	p.recordEvents(r, before)
 	if r.Status.Phase.IsOver() { // the next pass may no longer find the change
-		p.forget(r)
+		p.forgetEnded(r)
 	} else {
-		setMetrics(r)
+		setOrDeleteMetrics(r)
 	}
 	return &r.Status, nil
 }
@@ -574,8 +574,8 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 // gateInterval is the interval at which gates that need a request are read.
 const gateInterval = 30 * time.Second
 
-// If the soak of the current stage is over, readGates reads those of its gates that need a request.
-func (p *pass) readGates(ctx context.Context, r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
+// If the soak of the current stage is over, readGatesAfterSoak reads those of its gates that need a request.
+func (p *pass) readGatesAfterSoak(ctx context.Context, r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
 	s := &r.Status.Stage
 	if s.SoakUntil.IsZero() || p.now.Before(s.SoakUntil.Time) || int(s.Index) >= len(r.Spec.Stages) {
 		return nil
@@ -596,22 +596,23 @@ func (p *pass) readGates(ctx context.Context, r *v1beta2.ModuleRollout) map[stri
 // saveHeldStatus records in the status that the stages of a rollout cannot be computed.
 func (p *pass) saveHeldStatus(ctx context.Context, r *v1beta2.ModuleRollout, why error) (*v1beta2.ModuleRolloutStatus,
 	error) {
-	p.markUncomputable(r.Name)
+	p.forgetFlight(r.Name)
 	next := r.Status.DeepCopy()
 	next.Phase, next.Message, next.Admitted = v1beta2.RolloutHeld, why.Error(), ""
 	next.Blockers = []v1beta2.RolloutBlocker{{Code: v1beta2.ReasonPolicyInvalid, Message: why.Error(),
 		Remedy: "correct the RolloutPolicy, and move the channel again"}}
 	rollout.SetConditions(&next.Conditions, r.Generation, next.Phase, next.Message, p.now)
-	if err := p.saveRollout(ctx, r, next); err != nil {
+	if err := p.saveRolloutStatus(ctx, r, next); err != nil {
 		return nil, err
 	}
-	setMetrics(r)
+	setOrDeleteMetrics(r)
 	return next, nil
 }
 
-// saveRollout writes the status of a rollout if it has changed. The write fails if another client has written the
+// saveRolloutStatus writes the status of a rollout if it has changed. The write fails if another client has written the
 // rollout since it was read.
-func (p *pass) saveRollout(ctx context.Context, r *v1beta2.ModuleRollout, next *v1beta2.ModuleRolloutStatus) error {
+func (p *pass) saveRolloutStatus(ctx context.Context, r *v1beta2.ModuleRollout,
+	next *v1beta2.ModuleRolloutStatus) error {
 	if loop.Equal(&r.Status, next) {
 		return nil
 	}
@@ -627,9 +628,9 @@ func (p *pass) saveRollout(ctx context.Context, r *v1beta2.ModuleRollout, next *
 	return nil
 }
 
-// saveReleaseStatus writes the status of the release if it has changed. The write fails if another client has written
-// the release since it was read.
-func (p *pass) saveReleaseStatus(ctx context.Context, next *v1beta2.ModuleReleaseMetaStatus) error {
+// saveStatusAndPruneRollouts writes the status of the release if it has changed. The write fails if another client has
+// written the release since it was read.
+func (p *pass) saveStatusAndPruneRollouts(ctx context.Context, next *v1beta2.ModuleReleaseMetaStatus) error {
 	if loop.Equal(&p.release.Status, next) {
 		return nil
 	}
@@ -673,8 +674,8 @@ func (p *pass) event(r *v1beta2.ModuleRollout, kind, reason, note string) {
 	}
 }
 
-// eventsOf records the events that follow from the difference between two statuses of a rollout.
-func (p *pass) eventsOf(r *v1beta2.ModuleRollout, before *v1beta2.ModuleRolloutStatus) {
+// recordEvents records the events that follow from the difference between two statuses of a rollout.
+func (p *pass) recordEvents(r *v1beta2.ModuleRollout, before *v1beta2.ModuleRolloutStatus) {
 	s := &r.Status
 	if s.Stage.Name != before.Stage.Name && s.Stage.Name != "" {
 		p.event(r, corev1.EventTypeNormal, v1beta2.EventStageStarted, "stage "+s.Stage.Name+" begins")

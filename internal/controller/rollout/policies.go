@@ -68,7 +68,7 @@ func (p policies) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	for i := range all.Items {
 		policy := &all.Items[i]
 		is := rollout.JudgePolicy(policy, all.Items, releases.Items, kymas.Items)
-		for _, g := range addressesOf(policy) {
+		for _, g := range outboundURLs(policy) {
 			if !p.gates.IsAllowed(g.url) {
 				is.Problem(v1beta2.ReasonPolicyInvalid,
 					g.field+": the manager may not call this address: allow it with --rollout-gate-allow")
@@ -121,8 +121,8 @@ func (p policies) save(ctx context.Context, policy *v1beta2.RolloutPolicy, is ro
 // URL.
 type address struct{ field, url string }
 
-// addressesOf returns all URLs in a policy that the manager has to call.
-func addressesOf(policy *v1beta2.RolloutPolicy) []address {
+// outboundURLs returns all URLs in a policy that the manager has to call.
+func outboundURLs(policy *v1beta2.RolloutPolicy) []address {
 	var all []address
 	for _, s := range policy.Spec.Stages {
 		for _, g := range s.Gates {

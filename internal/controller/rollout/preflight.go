@@ -19,14 +19,14 @@ import (
 // whose content was changed after it had passed is checked again, and holds the rollout until it passes again. The
 // ModuleTemplate is checked each time, because a person may withdraw it.
 func (p *pass) preflightOf(ctx context.Context, r *v1beta2.ModuleRollout) preflight.Result {
-	is := p.preflight(ctx, r.Spec.From, r.Spec.To)
+	is := p.requestPreflight(ctx, r.Spec.From, r.Spec.To)
 	if r.Status.Content == "" {
 		return is
 	}
 	if is.Digest == "" {
 		is.Digest, is.Template = r.Status.Content, r.Status.Template
 	}
-	v, b := p.versionOf(ctx, r.Spec.To)
+	v, b := p.installableVersion(ctx, r.Spec.To)
 	isChanged := b == nil && r.Status.Template != "" && r.Status.Template != v.Digest()
 	switch {
 	case isChanged && is.Blocker != nil:
@@ -38,10 +38,10 @@ func (p *pass) preflightOf(ctx context.Context, r *v1beta2.ModuleRollout) prefli
 	return is
 }
 
-// preflight returns whether the version in the parameter to can be installed as an update of the version in the
+// requestPreflight returns whether the version in the parameter to can be installed as an update of the version in the
 // parameter from.
-func (p *pass) preflight(ctx context.Context, from, to string) preflight.Result {
-	version, b := p.versionOf(ctx, to)
+func (p *pass) requestPreflight(ctx context.Context, from, to string) preflight.Result {
+	version, b := p.installableVersion(ctx, to)
 	if b != nil || p.checker == nil {
 		return preflight.Result{Blocker: b}
 	}
@@ -61,8 +61,9 @@ func (p *pass) preflight(ctx context.Context, from, to string) preflight.Result 
 	return p.checker.RequestResult(move)
 }
 
-// versionOf returns a version of the module, or the reason why the version cannot be installed.
-func (p *pass) versionOf(ctx context.Context, version string) (v preflight.Version, b *v1beta2.RolloutBlocker) {
+// installableVersion returns a version of the module, or the reason why the version cannot be installed.
+func (p *pass) installableVersion(ctx context.Context, version string) (
+	v preflight.Version, b *v1beta2.RolloutBlocker) {
 	module, t := p.release.Name, &v1beta2.ModuleTemplate{}
 	name := channel.TemplateName(module, version)
 	if err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, t); err != nil {

@@ -36,7 +36,7 @@ func (p *pass) judgePromotions(ctx context.Context, statuses []v1beta2.ChannelSt
 			},
 			Owners: func() ([]string, error) { return p.fieldManagersOf(ctx, s.Channel) },
 			Count: func(of, version string) (v1beta2.PromotionEvidence, error) {
-				return p.countReady(ctx, of,
+				return p.countEvidence(ctx, of,
 					version)
 			}})
 		p.requeueAfter(is.Next)
@@ -58,10 +58,10 @@ func (p *pass) judgePromotions(ctx context.Context, statuses []v1beta2.ChannelSt
 	return moves
 }
 
-// countReady counts the runtimes in a channel that have a version.
-func (p *pass) countReady(ctx context.Context, of, version string) (v1beta2.PromotionEvidence, error) {
+// countEvidence counts the runtimes in a channel that have a version.
+func (p *pass) countEvidence(ctx context.Context, channelName, version string) (v1beta2.PromotionEvidence, error) {
 	e := v1beta2.PromotionEvidence{Version: version}
-	runtimes, err := p.runtimes(ctx, of, time.Time{})
+	runtimes, err := p.runtimes(ctx, channelName, time.Time{})
 	for i := range runtimes {
 		switch r := &runtimes[i]; {
 		case r.Ordered != version:
@@ -80,7 +80,7 @@ func (p *pass) fieldManagersOf(ctx context.Context, channelName string) ([]strin
 	if p.Live == nil {
 		return nil, nil
 	}
-	live, err := p.live(ctx)
+	live, err := p.liveOrCachedRelease(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +129,10 @@ func (p *pass) notifyPromotionProposal(ctx context.Context, toChannel string, wa
 	s.Notified, s.WebhookError = s.Version, ""
 }
 
-// applyPromotion moves a channel to the promoted version. The request of applyPromotion sets, and its field manager
-// owns, only the version of the channel. If the ModuleReleaseMeta has changed since judgePromotions decided about the
-// promotion, the API server refuses the request.
-func (p *pass) applyPromotion(ctx context.Context, s *v1beta2.ChannelStatus) error {
+// applyPromotedVersion moves a channel to the promoted version. The request of applyPromotedVersion sets, and its field
+// manager owns, only the version of the channel. If the ModuleReleaseMeta has changed since judgePromotions decided
+// about the promotion, the API server refuses the request.
+func (p *pass) applyPromotedVersion(ctx context.Context, s *v1beta2.ChannelStatus) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": p.release.Name, "namespace": p.release.Namespace,
 			"resourceVersion": p.release.ResourceVersion},

@@ -870,7 +870,7 @@ func TestOtherFlights(t *testing.T) {
 	})
 	t.Run("deleted", func(t *testing.T) {
 		f := begin(t, "module")
-		(&pass{Reconciler: f.Reconciler}).setFlight(otherRollout(), []string{"runtime-2"})
+		(&pass{Reconciler: f.Reconciler}).setFlightIfStaged(otherRollout(), []string{"runtime-2"})
 		f.once("keda")
 		f.move("2.0.0")
 		if err := f.control.Delete(t.Context(), otherRollout()); err != nil {
@@ -895,7 +895,7 @@ func TestFleetLimit(t *testing.T) {
 			other.Spec.Policy = "another"
 			f := newFleet(t, append(objects(5), policy, other)...)
 			f.MaxUpdating = c.most
-			(&pass{Reconciler: f.Reconciler}).setFlight(other, []string{"runtime-8", "runtime-9"})
+			(&pass{Reconciler: f.Reconciler}).setFlightIfStaged(other, []string{"runtime-8", "runtime-9"})
 			f.pass()
 			f.move("2.0.0")
 			f.pass()

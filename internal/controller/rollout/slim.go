@@ -24,7 +24,7 @@ func slim(raw any) any {
 	switch o := raw.(type) {
 	case *v1beta2.Manifest:
 		slimMetadata(&o.ObjectMeta)
-		o.Labels = keepOurs(o.Labels)
+		o.Labels = deleteForeignKeys(o.Labels)
 		o.Spec = v1beta2.ManifestSpec{Version: o.Spec.Version, Target: o.Spec.Target}
 		o.Status = v1beta2.ManifestStatus{State: o.Status.State, Version: o.Status.Version,
 			ObservedGeneration: o.Status.ObservedGeneration, Conditions: readyOf(o.Status.Conditions)}
@@ -44,11 +44,11 @@ func slim(raw any) any {
 // labels, because selectors may use them.
 func slimMetadata(m *metav1.ObjectMeta) {
 	m.ManagedFields, m.OwnerReferences, m.UID, m.GenerateName = nil, nil, "", ""
-	m.Annotations = keepOurs(m.Annotations)
+	m.Annotations = deleteForeignKeys(m.Annotations)
 }
 
-// keepOurs returns those labels or annotations whose key belongs to our API group.
-func keepOurs(all map[string]string) map[string]string {
+// deleteForeignKeys returns those labels or annotations whose key belongs to our API group.
+func deleteForeignKeys(all map[string]string) map[string]string {
 	maps.DeleteFunc(all, func(key, _ string) bool { return !strings.Contains(key, v1beta2.Group) })
 	return all
 }

@@ -165,7 +165,7 @@ func (r *Reporter) watch(ctx context.Context, kind, resource string) {
 			if !failed {
 				log.FromContext(ctx).Info("objects in other namespaces are not reported until they can be watched: "+
 					"grant the ClusterRole lifecycle-manager-other-namespaces", "kind", kind,
-					"problem", loop.Clip(err.Error()))
+					"problem", loop.ClipLine(err.Error()))
 			}
 			failed = true
 			return nil
@@ -177,17 +177,17 @@ func (r *Reporter) watch(ctx context.Context, kind, resource string) {
 func (r *Reporter) enqueueIfUnserved(kind string, o *metav1.PartialObjectMetadata) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.reported[o.UID] || !mustReport(o, r.Namespaces) {
+	if r.reported[o.UID] || !isUnserved(o, r.Namespaces) {
 		return
 	}
 	r.reported[o.UID] = true // events that follow add it no more
 	r.queue.AddAfter(item{kind, client.ObjectKeyFromObject(o), o.UID}, r.Delay)
 }
 
-// mustReport reports whether an object has to be reported as unserved. An object in a namespace that the manager does
+// isUnserved reports whether an object has to be reported as unserved. An object in a namespace that the manager does
 // not serve has to be reported, unless a manager has copied it into a runtime, or another manager reconciles it.
-func mustReport(o client.Object, served []string) bool {
-	return !slices.Contains(served, o.GetNamespace()) && o.GetDeletionTimestamp().IsZero() &&
+func isUnserved(o client.Object, servedNamespaces []string) bool {
+	return !slices.Contains(servedNamespaces, o.GetNamespace()) && o.GetDeletionTimestamp().IsZero() &&
 		o.GetLabels()[v1beta2.LabelManagedBy] != v1beta2.ManagedByKyma &&
 		!slices.Contains(o.GetFinalizers(), v1beta2.FinalizerKyma) &&
 		!slices.Contains(o.GetFinalizers(), v1beta2.FinalizerManifest)
@@ -209,7 +209,7 @@ func (r *Reporter) reportNext(ctx context.Context) bool {
 	defer r.queue.Done(next)
 	if err := r.report(ctx, next); err != nil {
 		log.FromContext(ctx).Info("an object in a namespace that is not served cannot be reported", "kind", next.kind,
-			"object", next.key.String(), "problem", loop.Clip(err.Error()))
+			"object", next.key.String(), "problem", loop.ClipLine(err.Error()))
 		r.queue.AddRateLimited(next)
 		return true
 	}
@@ -241,12 +241,12 @@ func (r *Reporter) report(ctx context.Context, of item) error {
 		}
 		return fmt.Errorf("reading %s %s: %w", of.kind, of.key, err)
 	}
-	if object.GetUID() != of.uid || !mustReport(object, r.Namespaces) {
+	if object.GetUID() != of.uid || !isUnserved(object, r.Namespaces) {
 		return nil
 	}
 	needed := false
 	_, err := loop.Run(ctx, loop.Options{Client: r.Client, Controller: "unserved", Object: object,
-		Report: func(loop.Outcome) { needed = setStatus(object, message) }})
+		Report: func(loop.Outcome) { needed = setErrorStatus(object, message) }})
 	if err == nil && needed {
 		r.record(object, message)
 	}
@@ -263,9 +263,9 @@ func (r *Reporter) record(object client.Object, message string) {
 	r.Events.Eventf(object, nil, corev1.EventTypeWarning, v1beta2.ReasonNamespaceNotServed, "Report", "%s", message)
 }
 
-// setStatus sets the status of a Kyma or Manifest in a namespace that is not served. If the status shows the condition
-// already, or if another manager has written the status, setStatus returns false and changes nothing.
-func setStatus(object client.Object, message string) bool {
+// setErrorStatus sets the status of a Kyma or Manifest in a namespace that is not served. If the status shows the
+// condition already, or if another manager has written the status, setErrorStatus returns false and changes nothing.
+func setErrorStatus(object client.Object, message string) (changed bool) {
 	var state *v1beta2.State
 	var operation *v1beta2.LastOperation
 	var conditions *[]metav1.Condition

@@ -221,7 +221,8 @@ func (n *run) planRoutes(context.Context) error {
 	return nil
 }
 
-// isKindMissing reports whether a write failed because the API server does not serve the kind of the object any more.
-func isKindMissing(err error) bool {
+// isObjectOrKindNotFound reports whether a write failed because the API server does not serve the kind of the object
+// any more.
+func isObjectOrKindNotFound(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }

@@ -176,7 +176,7 @@ func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
 		var running sync.WaitGroup
 		running.Go(func() { crds.RunWithContext(ctx) })
 		defer running.Wait()
-		defer k.stop()
+		defer k.stopWatch()
 		if cache.WaitForCacheSync(ctx.Done(), crds.HasSynced) {
 			w.followVersions(ctx, k, crds, changed, notify)
 		}
@@ -249,7 +249,7 @@ func (w *watchClients) switchWatch(ctx context.Context, k *externalKind, version
 	if before.known && before.gvr.Version == version {
 		return
 	}
-	k.stop()
+	k.stopWatch()
 	next := snapshot{known: true}
 	if version != "" {
 		objectsCtx, stop := context.WithCancel(ctx)
@@ -349,10 +349,10 @@ func equalObjects(before, after any) bool {
 // watchErrorHandler returns the handler for errors of a watch. If a permission is missing, which only a person can
 // grant, the handler stores this error in the snapshot. If the kind of a watch does not exist any more, the handler
 // stores no error: the CRD may have been deleted, so the handler triggers a check of the CRD.
-func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.WatchErrorHandlerWithContext {
+func (k *externalKind) watchErrorHandler(doing string, onNotFound func()) cache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {
-			notify()
+			onNotFound()
 			return
 		}
 		if apierrors.IsForbidden(err) {
@@ -376,8 +376,8 @@ func (k *externalKind) clearError() {
 	k.current.err = nil
 }
 
-// stop stops the watch on the objects of the kind.
-func (k *externalKind) stop() {
+// stopWatch stops the watch on the objects of the kind.
+func (k *externalKind) stopWatch() {
 	if s := k.snapshot(); s.stop != nil {
 		s.stop()
 	}

@@ -254,7 +254,7 @@ func parentRef(p v1beta2.RouteParent, home string) map[string]any {
 // acceptance evaluates the status that Gateways have written to an HTTPRoute. acceptance reports whether a Gateway has
 // rejected the HTTPRoute. acceptance also returns the reason why not all Gateways have accepted the HTTPRoute, or "" if
 // all have.
-func acceptance(w *v1beta2.Watcher, current *unstructured.Unstructured) (rejected bool, why string) {
+func acceptance(w *v1beta2.Watcher, current *unstructured.Unstructured) (rejected bool, whyNotAccepted string) {
 	parents, _, _ := unstructured.NestedSlice(current.Object, "status", "parents")
 	for _, p := range w.Spec.Route.ParentRefs {
 		about := fmt.Sprintf("Gateway %s/%s", cmp.Or(p.Namespace, w.Namespace), p.Name)
@@ -281,12 +281,12 @@ func acceptance(w *v1beta2.Watcher, current *unstructured.Unstructured) (rejecte
 				accepted = accepted || kind == "Accepted" && status == string(metav1.ConditionTrue)
 			}
 		}
-		if !accepted && why == "" {
-			why = about + " has not accepted the route yet: check that it exists, and that its listeners allow " +
+		if !accepted && whyNotAccepted == "" {
+			whyNotAccepted = about + " has not accepted the route yet: check that it exists, and that its listeners allow " +
 				"routes from namespace " + w.Namespace
 		}
 	}
-	return false, why
+	return false, whyNotAccepted
 }
 
 // isParent reports whether an entry in the status of an HTTPRoute comes from the given Gateway of the Watcher.

@@ -146,7 +146,7 @@ func (n *run) delete(ctx context.Context, r *route) (existed bool, err error) {
 	uid := r.current.GetUID()
 	err = n.routes.Resource(r.gvr).Namespace(n.watcher.Namespace).Delete(ctx, n.watcher.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if err == nil || isKindMissing(err) {
+	if err == nil || isObjectOrKindNotFound(err) {
 		return true, nil
 	}
 	return true, n.withReason(r, "deleting", err)
@@ -218,7 +218,7 @@ func (n *run) withReason(r *route, doing string, err error) error {
 	if apierrors.IsConflict(err) {
 		return err
 	}
-	if isKindMissing(err) {
+	if isObjectOrKindNotFound(err) {
 		return loop.Later(time.Second, "kind "+r.kind+" to be served or removed")
 	}
 	reason := v1beta2.ReasonInternalError

@@ -29,7 +29,7 @@ func (n *run) report(out loop.Outcome) {
 	v := n.summarize(out)
 	if n.surveyed && !deleting {
 		for _, r := range n.desired {
-			n.reportRoute(r)
+			n.updateRouteCondition(r)
 		}
 	}
 	s.State = v.state
@@ -118,9 +118,9 @@ func (n *run) whyWithoutRoute() string {
 	return strings.Join(why, ", and ")
 }
 
-// reportRoute sets the condition of a route that is requested. reportRoute removes the condition of a route that is not
-// requested.
-func (n *run) reportRoute(r *route) {
+// updateRouteCondition sets the condition of a route that is requested. updateRouteCondition removes the condition of a
+// route that is not requested.
+func (n *run) updateRouteCondition(r *route) {
 	yes, no := v1beta2.MessageVirtualServiceTrue, v1beta2.MessageVirtualServiceFalse
 	if r.kind == kindHTTPRoute {
 		yes, no = v1beta2.MessageHTTPRouteTrue, v1beta2.MessageHTTPRouteFalse

@@ -169,8 +169,8 @@ func (a *Artifact) HasRepositoryContext() (bool, error) {
 	return len(d.Component.RepositoryContexts)+len(d.RepositoryContexts) > 0, nil
 }
 
-// MediaTypeOf returns the media type that the manifest states for a blob.
-func (a *Artifact) MediaTypeOf(digest string) types.MediaType {
+// MediaTypeOrDefault returns the media type that the manifest states for a blob.
+func (a *Artifact) MediaTypeOrDefault(digest string) types.MediaType {
 	m, err := a.ParseManifest()
 	if err != nil {
 		return fileType
@@ -183,9 +183,9 @@ func (a *Artifact) MediaTypeOf(digest string) types.MediaType {
 	return fileType
 }
 
-// MissingBlobs returns the digests in the manifest whose blobs are missing or have another content. For example, blobs
-// are missing after a transfer that was interrupted.
-func (a *Artifact) MissingBlobs() ([]string, error) {
+// MissingOrDamagedBlobs returns the digests in the manifest whose blobs are missing or have another content. For
+// example, blobs are missing after a transfer that was interrupted.
+func (a *Artifact) MissingOrDamagedBlobs() ([]string, error) {
 	m, err := a.ParseManifest()
 	if err != nil {
 		return nil, err

@@ -184,7 +184,7 @@ func (c content) providerForm(signedLabelsOnly bool) map[string]any {
 }
 
 func (e Element) resourceForm() map[string]any {
-	form := e.normalForm(true)
+	form := e.commonForm(true)
 	form["type"] = e.Type
 	if e.Relation != "" {
 		form["relation"] = e.Relation
@@ -196,14 +196,14 @@ func (e Element) resourceForm() map[string]any {
 }
 
 func (e Element) sourceForm() map[string]any {
-	form := e.normalForm(true)
+	form := e.commonForm(true)
 	delete(form, "digest")
 	form["type"] = e.Type
 	return form
 }
 
 func (e Element) referenceForm() map[string]any {
-	form := e.normalForm(true)
+	form := e.commonForm(true)
 	delete(form, "referenceHints")
 	form["componentName"] = e.ComponentName
 	return form
@@ -213,15 +213,15 @@ func (e Element) referenceForm() map[string]any {
 // not marked as signed. The specification says that the normalised form leaves out labels that are not marked as
 // signed, but the OCM tools include these labels.
 func (e Element) unfilteredReferenceForm() map[string]any {
-	form := e.normalForm(false)
+	form := e.commonForm(false)
 	delete(form, "referenceHints")
 	form["componentName"] = e.ComponentName
 	return form
 }
 
-// normalForm returns the normalised form of those fields that resources, sources and references have in common. If the
+// commonForm returns the normalised form of those fields that resources, sources and references have in common. If the
 // parameter signedLabelsOnly is true, the result contains only labels that are marked as signed.
-func (e Element) normalForm(signedLabelsOnly bool) map[string]any {
+func (e Element) commonForm(signedLabelsOnly bool) map[string]any {
 	form := map[string]any{"name": e.Name, "version": e.Version}
 	if len(e.ExtraIdentity) > 0 {
 		identity := map[string]any{}
@@ -233,7 +233,7 @@ func (e Element) normalForm(signedLabelsOnly bool) map[string]any {
 	if labels := normalLabels(e.Labels, signedLabelsOnly); len(labels) > 0 {
 		form["labels"] = labels
 	}
-	if hints, ok := valueOf(e.Hints).([]any); ok && len(hints) > 0 {
+	if hints, ok := decodeWithoutNullFields(e.Hints).([]any); ok && len(hints) > 0 {
 		form["referenceHints"] = hints
 	}
 	if e.Digest != nil {
@@ -252,7 +252,7 @@ func normalLabels(labels []elementLabel, signedOnly bool) []any {
 			continue
 		}
 		form := map[string]any{"name": l.Name}
-		if value := valueOf(l.Value); value != nil {
+		if value := decodeWithoutNullFields(l.Value); value != nil {
 			form["value"] = value
 		}
 		if l.Version != "" {
@@ -261,7 +261,7 @@ func normalLabels(labels []elementLabel, signedOnly bool) []any {
 		if marked {
 			form["signing"] = l.Signing
 		}
-		if merge := valueOf(l.Merge); merge != nil && !signedOnly {
+		if merge := decodeWithoutNullFields(l.Merge); merge != nil && !signedOnly {
 			form["merge"] = merge
 		}
 		kept = append(kept, form)
@@ -269,25 +269,26 @@ func normalLabels(labels []elementLabel, signedOnly bool) []any {
 	return kept
 }
 
-// valueOf decodes a JSON value of any type. Fields that are null are left out, as the algorithms require.
-func valueOf(data json.RawMessage) any {
+// decodeWithoutNullFields decodes a JSON value of any type. Fields that are null are left out, as the algorithms
+// require.
+func decodeWithoutNullFields(data json.RawMessage) any {
 	var v any
 	if len(data) == 0 || json.Unmarshal(data, &v) != nil {
 		return nil
 	}
-	return withoutNulls(v)
+	return removeNullFields(v)
 }
 
-func withoutNulls(v any) any {
+func removeNullFields(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		maps.DeleteFunc(v, func(_ string, field any) bool { return field == nil })
 		for k, field := range v {
-			v[k] = withoutNulls(field)
+			v[k] = removeNullFields(field)
 		}
 	case []any:
 		for i, e := range v {
-			v[i] = withoutNulls(e)
+			v[i] = removeNullFields(e)
 		}
 	}
 	return v

@@ -87,7 +87,7 @@ func PackAt(a Archive, repositoryContext map[string]any) (*Artifact, error) {
 	for _, image := range a.Images {
 		resources = append(resources, imageResource(image))
 	}
-	makeNamesUnique(resources)
+	makeNameAndVersionUnique(resources)
 	for _, f := range []struct {
 		resource, kind, file string
 		data                 []byte
@@ -128,7 +128,7 @@ func PackAt(a Archive, repositoryContext map[string]any) (*Artifact, error) {
 }
 
 // buildDescriptor returns a component descriptor with schema v2.
-func buildDescriptor(a Archive, home map[string]any, resources []map[string]any) map[string]any {
+func buildDescriptor(a Archive, repositoryContext map[string]any, resources []map[string]any) map[string]any {
 	provider, _ := json.Marshal(map[string]any{"name": cmp.Or(a.Provider, "kyma-project.io"),
 		"labels": []map[string]string{
 			{"name": "kyma-project.io/built-by", "value": "lifecycle-manager", "version": "v1"}}})
@@ -137,8 +137,8 @@ func buildDescriptor(a Archive, home map[string]any, resources []map[string]any)
 		"componentReferences": []any{}, "sources": []any{},
 		"repositoryContexts": []any{}, "resources": resources,
 	}
-	if home != nil {
-		component["repositoryContexts"] = []any{home}
+	if repositoryContext != nil {
+		component["repositoryContexts"] = []any{repositoryContext}
 	}
 	if s := a.Source; s != nil {
 		component["sources"] = []any{map[string]any{"name": "module-sources", "type": "Github", "version": a.Version,
@@ -209,9 +209,9 @@ func imageResource(image string) map[string]any {
 	}
 }
 
-// makeNamesUnique changes the names of image resources that have the same name and version: to each of these names
-// except the first, makeNamesUnique appends the first eight characters of a hash of the image reference.
-func makeNamesUnique(images []map[string]any) {
+// makeNameAndVersionUnique changes the names of image resources that have the same name and version: to each of these
+// names except the first, makeNameAndVersionUnique appends the first eight characters of a hash of the image reference.
+func makeNameAndVersionUnique(images []map[string]any) {
 	seen := map[string]bool{}
 	for _, i := range images {
 		name := i["name"].(string)

@@ -51,7 +51,7 @@ func (f *Verification) FindCosignImageSigner(ctx context.Context, of *ocm.ImageM
 	} else if !ocm.IsAbsentOrUnusable(err) {
 		return nil, err
 	}
-	list, err := f.Referrers(ctx, of.Digest, tag)
+	list, err := f.SignatureReferrers(ctx, of.Digest, tag)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (f *Verification) FindCosignImageSigner(ctx context.Context, of *ocm.ImageM
 			f.Note("there are more than %d signatures", MaxSignatures)
 			return nil, nil
 		}
-		k, err := f.verifyReferrer(ctx, d, of)
+		k, err := f.findReferrerSigner(ctx, d, of)
 		if k != nil || err != nil && !ocm.IsAbsentOrUnusable(err) {
 			return k, err
 		}
@@ -68,11 +68,11 @@ func (f *Verification) FindCosignImageSigner(ctx context.Context, of *ocm.ImageM
 	return nil, nil
 }
 
-// Referrers returns those referrers of a manifest that may be signatures.
-func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.Descriptor, error) {
+// SignatureReferrers returns those referrers of a manifest that may be signatures.
+func (f *Verification) SignatureReferrers(ctx context.Context, digest, fallbackTag string) ([]v1.Descriptor, error) {
 	data, err := f.reader.ManifestBytes(ctx, f.reader.Name()+" referrers of "+digest, "referrers/"+digest)
 	if ocm.IsAbsentOrUnusable(err) {
-		data, err = f.reader.ManifestBytes(ctx, f.reader.Name()+":"+tag, "manifests/"+tag)
+		data, err = f.reader.ManifestBytes(ctx, f.reader.Name()+":"+fallbackTag, "manifests/"+fallbackTag)
 	}
 	if ocm.IsAbsentOrUnusable(err) {
 		return nil, nil
@@ -97,8 +97,8 @@ func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.
 // empty config.
 var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
 
-// verifyReferrer checks whether one referrer is a valid signature of the manifest.
-func (f *Verification) verifyReferrer(ctx context.Context, referrer v1.Descriptor, signed *ocm.ImageManifest) (
+// findReferrerSigner checks whether one referrer is a valid signature of the manifest.
+func (f *Verification) findReferrerSigner(ctx context.Context, referrer v1.Descriptor, signed *ocm.ImageManifest) (
 	*key, error) {
 	found, err := f.reader.Manifest(ctx, referrer.Digest.String())
 	if err != nil {
@@ -218,7 +218,7 @@ func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) 
 			break
 		}
 		if k := signerOf(keys, s.GetSig(), signed); k != nil {
-			return k, checkStatement(envelope.GetPayloadType(), envelope.GetPayload(), of.Digest)
+			return k, checkSignatureStatement(envelope.GetPayloadType(), envelope.GetPayload(), of.Digest)
 		}
 	}
 	return nil, bundleVerificationError(&b)
@@ -232,9 +232,9 @@ func bundleVerificationError(b *bundlev1.Bundle) error {
 	return fmt.Errorf("it is by another key, or its content was changed")
 }
 
-// checkStatement returns an error unless an in-toto statement is about the manifest with this digest. For example, a
-// statement about a bill of materials is no signature of the manifest.
-func checkStatement(kind string, text []byte, digest string) error {
+// checkSignatureStatement returns an error unless an in-toto statement is about the manifest with this digest. For
+// example, a statement about a bill of materials is no signature of the manifest.
+func checkSignatureStatement(payloadType string, text []byte, digest string) error {
 	var s struct {
 		Type      string `json:"_type"`
 		Predicate string `json:"predicateType"`
@@ -242,9 +242,9 @@ func checkStatement(kind string, text []byte, digest string) error {
 			Digest map[string]string `json:"digest"`
 		} `json:"subject"`
 	}
-	if kind != statementType || json.Unmarshal(text, &s) != nil ||
+	if payloadType != statementType || json.Unmarshal(text, &s) != nil ||
 		!strings.HasPrefix(s.Type, "https://in-toto.io/Statement/") {
-		return fmt.Errorf("it signs %q, not an in-toto statement", ocm.FirstLine(kind))
+		return fmt.Errorf("it signs %q, not an in-toto statement", ocm.FirstLine(payloadType))
 	}
 	if s.Predicate != signPredicate {
 		return fmt.Errorf("it is a statement of type %q, not a signature", ocm.FirstLine(s.Predicate))

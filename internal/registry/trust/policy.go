@@ -252,7 +252,7 @@ func parsePolicy(data []byte) (*Rules, error) {
 	}
 	keys := map[string]key{} // by name or PEM; each key is parsed once, although many rules may use it
 	for name, text := range file.Keys {
-		k, err := parseKey(name, text)
+		k, err := parsePublicKey(name, text)
 		if err != nil {
 			return nil, fmt.Errorf("key %q: %w", name, err)
 		}
@@ -260,7 +260,7 @@ func parsePolicy(data []byte) (*Rules, error) {
 	}
 	p := &Rules{Version: versionOf(data)}
 	for i, r := range file.Rules {
-		made, err := r.parse(keys)
+		made, err := r.parseAndAddKeys(keys)
 		if err == nil && slices.ContainsFunc(p.List, func(o Rule) bool { return o.Prefix == made.Prefix }) {
 			err = fmt.Errorf("another rule has the prefix %q: keep one", *r.Prefix)
 		}
@@ -277,8 +277,9 @@ func parsePolicy(data []byte) (*Rules, error) {
 	return p, nil
 }
 
-// parse checks a rule and converts it. Public keys that are defined inside the rule are added to the map keys.
-func (r policyRule) parse(keys map[string]key) (Rule, error) {
+// parseAndAddKeys checks a rule and converts it. Public keys that are defined inside the rule are added to the map
+// keys.
+func (r policyRule) parseAndAddKeys(keys map[string]key) (Rule, error) {
 	if r.Prefix == nil {
 		return Rule{}, fmt.Errorf("it has no prefix: add one, or %q for all artefacts without another rule", "")
 	}
@@ -301,7 +302,7 @@ func (r policyRule) parse(keys map[string]key) (Rule, error) {
 		}
 		if !ok {
 			var err error
-			if k, err = parseKey("", text); err != nil {
+			if k, err = parsePublicKey("", text); err != nil {
 				return about("%w", err)
 			}
 			keys[text] = k
@@ -311,10 +312,10 @@ func (r policyRule) parse(keys map[string]key) (Rule, error) {
 	return made, nil
 }
 
-// parseKey parses one public key. An error of parseKey never contains the text of the key, because somebody may have
-// configured a private key by mistake.
-func parseKey(name, text string) (key, error) {
-	block, rest := pem.Decode([]byte(text))
+// parsePublicKey parses one public key. An error of parsePublicKey never contains the text of the key, because somebody
+// may have configured a private key by mistake.
+func parsePublicKey(name, pemText string) (key, error) {
+	block, rest := pem.Decode([]byte(pemText))
 	if block == nil {
 		return key{}, errors.New("not a PEM block: use a public key, such as the content of cosign.pub")
 	}

@@ -91,7 +91,10 @@ func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey,
 	if k.N.BitLen() < minRSABits {
 		return nil, fmt.Errorf("an RSA key of %d bits is too short: use %d or more", k.N.BitLen(), minRSABits)
 	}
-	covered, err := a.WithEditedDescriptor(func(d map[string]any) error { return addDigests(ctx, d, resolve) })
+	covered, err := a.WithEditedDescriptor(func(d map[string]any) error {
+		return addMissingImageDigests(ctx, d,
+			resolve)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +134,9 @@ func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey,
 	})
 }
 
-// addDigests adds a digest to every image resource that has no digest.
-func addDigests(ctx context.Context, d map[string]any, resolve func(context.Context, string) (string, error)) error {
+// addMissingImageDigests adds a digest to every image resource that has no digest.
+func addMissingImageDigests(ctx context.Context, d map[string]any, resolve func(context.Context, string) (
+	string, error)) error {
 	return ocm.EachImage(d, func(resource, access map[string]any, image string) error {
 		if resource["digest"] != nil {
 			return nil

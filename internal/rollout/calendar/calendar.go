@@ -12,9 +12,9 @@
 //
 // Runtimes with the same rule of the maintenance policy have the same windows, so the windows of a month are computed
 // once for each rule, with the function that the manager uses before an update: [channel.Policy.CurrentOrNextWindow]. A
-// runtime is counted in each hour in which an update of the runtime could start. [rollout.HoldOf] decides whether a
-// freeze stops a rollout. [channel.DeferredUntil] decides how long an admin may defer an update. The expected times of
-// stages come from the status of the ModuleRollout.
+// runtime is counted in each hour in which an update of the runtime could start. [rollout.HoldOfPolicy] decides whether
+// a freeze stops a rollout. [channel.DeferredUntil] decides how long an admin may defer an update. The expected times
+// of stages come from the status of the ModuleRollout.
 //
 // # What it does not do
 //
@@ -208,9 +208,9 @@ func (d *Day) Most() *Hour {
 func Of(m Month, in Inputs) *Calendar {
 	c := &Calendar{Month: m, Runtimes: len(in.Runtimes), Days: daysOf(m)}
 	c.addWindows(in)
-	c.addFreezes(in)
+	c.addFreezesAndSuspensions(in)
 	c.addRolloutsAndStagesOfMonth(in)
-	c.addDeferrals(in)
+	c.addDeferralsEndingInMonth(in)
 	c.dropClosedHoursAndSetMost()
 	c.sortAndLimit()
 	for i := range c.Days {

@@ -37,8 +37,8 @@ const (
 	Later = "later"
 )
 
-// addFreezes adds the freezes that are in force during the month.
-func (c *Calendar) addFreezes(in Inputs) {
+// addFreezesAndSuspensions adds the freezes that are in force during the month.
+func (c *Calendar) addFreezesAndSuspensions(in Inputs) {
 	for i := range in.Policies {
 		p := &in.Policies[i]
 		if p.Spec.Suspend {
@@ -62,7 +62,7 @@ func (c *Calendar) addFreezes(in Inputs) {
 					continue
 				}
 				list := &is.Stops
-				if hold, _ := rollout.HoldOf(only, r, is.From); hold == nil {
+				if hold, _ := rollout.HoldOfPolicy(only, r, is.From); hold == nil {
 					list = &is.Spares
 				}
 				if len(*list) < MaxNames {
@@ -200,7 +200,7 @@ func calendarRowsOf(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now
 
 // whyStopped returns the reason why a rollout cannot continue now, or "".
 func whyStopped(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, now time.Time) string {
-	if hold, _ := rollout.HoldOf(policy, r, now); hold != nil {
+	if hold, _ := rollout.HoldOfPolicy(policy, r, now); hold != nil {
 		return hold.Message
 	}
 	switch phase := r.Status.Phase; {
@@ -231,10 +231,10 @@ type Deferral struct {
 	Names    []string `json:"names,omitempty"`
 }
 
-// addDeferrals adds to the calendar the deferrals that end in the calendar's month.
-func (c *Calendar) addDeferrals(in Inputs) {
+// addDeferralsEndingInMonth adds to the calendar the deferrals that end in the calendar's month.
+func (c *Calendar) addDeferralsEndingInMonth(in Inputs) {
 	for _, r := range in.Rollouts {
-		limit := rollout.DeferralLimit(r, nil, in.Now)
+		limit := rollout.DeferrableUntil(r, nil, in.Now)
 		if r.Status.Phase.IsOver() || r.Spec.IsRollback() || limit.IsZero() {
 			continue
 		}

@@ -15,13 +15,13 @@ func IsWell(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1bet
 // IsNeitherReadyNorWarning reports whether a module does not work.
 func IsNeitherReadyNorWarning(m *v1beta2.Manifest) bool { return m != nil && !IsWell(m.Status.State) }
 
-// IsUnreadyPastDeadline reports whether a module has not been Ready for so long that an update would have missed its
-// deadline. The parameter deadline is the time that a runtime has for an update. The update of a broken module is no
+// HasBeenUnreadyFor reports whether a module has not been Ready for so long that an update would have missed its
+// deadline. The parameter atLeast is the time that a runtime has for an update. The update of a broken module is no
 // evidence about the new version.
-func IsUnreadyPastDeadline(m *v1beta2.Manifest, deadline time.Duration, now time.Time) bool {
+func HasBeenUnreadyFor(m *v1beta2.Manifest, atLeast time.Duration, now time.Time) bool {
 	if m == nil || IsWell(m.Status.State) {
 		return false
 	}
 	c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
-	return c != nil && c.Status != metav1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= deadline
+	return c != nil && c.Status != metav1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= atLeast
 }

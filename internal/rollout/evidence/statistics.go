@@ -58,16 +58,17 @@ func FailureRateBound(failed, n int) string {
 	case failed == n: // the bound is 100 %
 		return fmt.Sprintf("all %d failed", n)
 	case failed == 0:
-		return fmt.Sprintf("0 of %d failed: true rate below %s %% with 95 %% confidence", n, rate(3/float64(n)))
+		return fmt.Sprintf("0 of %d failed: true rate below %s %% with 95 %% confidence", n,
+			percentNumber(3/float64(n)))
 	}
 	// upper is the upper bound of the failure rate by Wilson's score interval, one-sided, with 95 % confidence.
 	const z = 1.645
 	p, N := float64(failed)/float64(n), float64(n)
 	upper := (p + z*z/(2*N) + z*math.Sqrt(p*(1-p)/N+z*z/(4*N*N))) / (1 + z*z/N)
-	return fmt.Sprintf("%d of %d failed: true rate below %s %% with 95 %% confidence", failed, n, rate(upper))
+	return fmt.Sprintf("%d of %d failed: true rate below %s %% with 95 %% confidence", failed, n, percentNumber(upper))
 }
 
-func rate(p float64) string {
+func percentNumber(p float64) string {
 	if p >= 0.1 {
 		return fmt.Sprintf("%.0f", math.Ceil(min(p, 1)*100))
 	}

@@ -39,19 +39,19 @@ func (a Admitted) Encode() string {
 }
 
 // Decode reads the result of Encode. Decode ignores the rest of a text that is too short for a token.
-func Decode(text string) Admitted {
+func Decode(encoded string) Admitted {
 	all := Admitted{}
-	for i := 0; i+tokenLength <= len(text); i += tokenLength {
-		all[Token(text[i:i+tokenLength])] = true
+	for i := 0; i+tokenLength <= len(encoded); i += tokenLength {
+		all[Token(encoded[i:i+tokenLength])] = true
 	}
 	return all
 }
 
 // IsAdmitted reports whether a runtime is admitted: whether the text, a set of admitted runtimes that Encode has
 // encoded, contains the token of the runtime.
-func IsAdmitted(text string, token Token) bool {
-	for i := 0; i+tokenLength <= len(text); i += tokenLength {
-		if text[i:i+tokenLength] == string(token) {
+func IsAdmitted(encoded string, token Token) bool {
+	for i := 0; i+tokenLength <= len(encoded); i += tokenLength {
+		if encoded[i:i+tokenLength] == string(token) {
 			return true
 		}
 	}

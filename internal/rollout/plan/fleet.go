@@ -21,7 +21,7 @@ type Fleet struct {
 	Catalog channel.Catalog
 	// Now is the current time.
 	Now time.Time
-	// DeferUntil is the time until which admins of runtimes may defer the version, see [rollout.DeferralLimit].
+	// DeferUntil is the time until which admins of runtimes may defer the version, see [rollout.DeferrableUntil].
 	DeferUntil time.Time
 
 	template *v1beta2.ModuleTemplate // of the version in the release; set at its first use

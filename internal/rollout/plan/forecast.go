@@ -75,9 +75,9 @@ func (p *Plan) foresee(policy *v1beta2.RolloutPolicy, seen []rollout.Seen, now t
 		s := &seen[i]
 		switch s.Verdict {
 		case rollout.Proven, rollout.Excused:
-			f.addRuntimeTimes(s.Stage, now, now)
+			f.addRuntime(s.Stage, now, now)
 		case rollout.Updating:
-			f.addRuntimeTimes(s.Stage, now, now.Add(p.Update))
+			f.addRuntime(s.Stage, now, now.Add(p.Update))
 			updating[s.Stage]++
 		case rollout.Waiting:
 			if endsByItself(s.Blocker) {
@@ -121,8 +121,8 @@ func isAdminDeferral(b *channel.Blocker) bool {
 	return b != nil && (b.Code == v1beta2.ReasonUpdateDeferred || b.Code == v1beta2.ReasonDeferralInvalid)
 }
 
-// addRuntimeTimes adds a runtime with the time from which it can begin, and the time at which it is proven.
-func (f *forecast) addRuntimeTimes(stage int, canBegin, provenAt time.Time) {
+// addRuntime adds a runtime with the time from which it can begin, and the time at which it is proven.
+func (f *forecast) addRuntime(stage int, canBegin, provenAt time.Time) {
 	f.opened[stage], f.proven[stage] = append(f.opened[stage], canBegin), append(f.proven[stage], provenAt)
 }
 
@@ -146,7 +146,7 @@ func updateTime(r *v1beta2.ModuleRollout, seen []rollout.Seen) time.Duration {
 func (f *forecast) endOfFreeze(at time.Time) time.Time {
 	const most = 100 // a policy has at most 32 freezes
 	for range most {
-		hold, change := rollout.HoldOf(f.policy, f.Rollout, at)
+		hold, change := rollout.HoldOfPolicy(f.policy, f.Rollout, at)
 		if hold == nil || change <= 0 {
 			break
 		}
@@ -231,7 +231,8 @@ func (q *queue) Pop() any {
 // parameter from. Each runtime that is being updated uses one slot. simulateStage returns the time at which the last
 // runtime of the stage is expected to be proven. If all runtimes are proven already, simulateStage returns the zero
 // time.
-func (f *forecast) simulateStage(stage int, from time.Time, waiting []*rollout.Seen, updating int) time.Time {
+func (f *forecast) simulateStage(stage int, from time.Time, waiting []*rollout.Seen, updating int) (
+	lastProven time.Time) {
 	s, spec := &f.Stages[stage], &f.Rollout.Spec.Stages[stage].RolloutStage
 	slots, perMinute := s.Concurrency, int(spec.MaxStartsPerMinute)
 	if f.policy != nil {
@@ -279,7 +280,7 @@ func (f *forecast) simulateStage(stage int, from time.Time, waiting []*rollout.S
 		m := f.Members[c.Kyma]
 		m.Begins = at
 		f.Members[c.Kyma] = m
-		f.addRuntimeTimes(stage, c.opens, at.Add(f.Update))
+		f.addRuntime(stage, c.opens, at.Add(f.Update))
 	}
 	slices.SortFunc(f.opened[stage], time.Time.Compare)
 	slices.SortFunc(f.proven[stage], time.Time.Compare)
@@ -337,8 +338,8 @@ func (f *forecast) nextStageBegin(stage int, begin time.Time) time.Time {
 
 // quorumTime returns the expected time at which a stage has its quorum. At this time, enough runtimes of the stage are
 // proven, among those that have been able to begin their updates. If no runtime of the stage can begin its update
-// before a deadline, the stage passes at the deadline, and the result isProven is false.
-func (f *forecast) quorumTime(stage int, begin time.Time) (at time.Time, isProven bool) {
+// before a deadline, the stage passes at the deadline, and the result hasQuorum is false.
+func (f *forecast) quorumTime(stage int, begin time.Time) (at time.Time, hasQuorum bool) {
 	opened, proven := f.opened[stage], f.proven[stage]
 	if f.Stages[stage].Runtimes == 0 {
 		return begin, false

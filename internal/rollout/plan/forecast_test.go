@@ -265,7 +265,7 @@ func execute(t *testing.T, r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPoli
 			}
 		}
 		in := rollout.Inputs{Rollout: r, Runtimes: all, Now: *clock, Slots: -1}
-		in.Hold, _ = rollout.HoldOf(policy, r, *clock)
+		in.Hold, _ = rollout.HoldOfPolicy(policy, r, *clock)
 		result, err := rollout.Advance(in)
 		if err == nil && clock.Sub(now) > 60*24*time.Hour {
 			err = errors.New("the rollout does not end")
@@ -276,7 +276,7 @@ func execute(t *testing.T, r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPoli
 		if r.Status, next = result.Status, step; len(result.InFlight) == 0 { // nothing happens before
 			next = max(step, result.Next.Truncate(step))
 			if result.Status.Phase == v1beta2.RolloutHeld {
-				_, next = rollout.HoldOf(policy, r, *clock)
+				_, next = rollout.HoldOfPolicy(policy, r, *clock)
 			}
 		}
 		for i := range all {

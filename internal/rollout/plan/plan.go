@@ -122,7 +122,7 @@ func For(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, runtimes []rol
 	if len(r.Spec.Stages) == 0 {
 		return p, nil
 	}
-	p.Hold, _ = rollout.HoldOf(policy, r, now)
+	p.Hold, _ = rollout.HoldOfPolicy(policy, r, now)
 	for i := range r.Spec.Stages {
 		s := &r.Spec.Stages[i]
 		p.Stages = append(p.Stages, Stage{Name: s.Name, Blocked: map[string]int{}, Gates: gateDescriptions(s),

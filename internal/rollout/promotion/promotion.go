@@ -138,16 +138,16 @@ func Judge(in Inputs) Result {
 	}
 	j.checkCircle()
 	if j.next.Version != "" {
-		j.checkMovesTemplateAndProvenAge(from, to, inSpec, p)
+		j.checkChannelsAndVersion(from, to, inSpec, p)
 		if p.Mode == v1beta2.PromotionApply {
-			j.checkFreeze(policy)
+			j.checkPolicyHold(policy)
 		}
 	}
 	if len(j.blockers) == 0 {
 		j.checkReadyAndFailedCounts(p)
 	}
 	if len(j.blockers) == 0 && p.Mode == v1beta2.PromotionApply {
-		j.checkOwners()
+		j.checkFieldOwnership()
 	}
 	switch {
 	case len(j.blockers) > 0:
@@ -259,8 +259,8 @@ func (j *judge) checkCircle() {
 	}
 }
 
-// checkMovesTemplateAndProvenAge checks the channels and the version: rows 5 to 7 of the table of Judge.
-func (j *judge) checkMovesTemplateAndProvenAge(from, to *v1beta2.ChannelStatus, inSpec string,
+// checkChannelsAndVersion checks the channels and the version: rows 5 to 7 of the table of Judge.
+func (j *judge) checkChannelsAndVersion(from, to *v1beta2.ChannelStatus, toSpec string,
 	p *v1beta2.RolloutPromotion) {
 	moves := func(s *v1beta2.ChannelStatus, spec string) bool {
 		return s.Rollout != "" || s.Target != spec && s.TakenBack != spec || s.Version != s.Target
@@ -269,7 +269,7 @@ func (j *judge) checkMovesTemplateAndProvenAge(from, to *v1beta2.ChannelStatus, 
 	for _, c := range []struct {
 		name  string
 		moves bool
-	}{{p.From, moves(from, fromSpec)}, {j.To, moves(to, inSpec)}} {
+	}{{p.From, moves(from, fromSpec)}, {j.To, moves(to, toSpec)}} {
 		if c.moves {
 			j.block(v1beta2.ReasonChannelMoving, "ModuleReleaseMeta "+j.Release.Name,
 				fmt.Sprintf("channel %s is being moved, or its move was aborted", c.name),
@@ -297,9 +297,9 @@ func (j *judge) checkMovesTemplateAndProvenAge(from, to *v1beta2.ChannelStatus, 
 	}
 }
 
-// checkFreeze checks whether the policy allows a rollout of the channel to begin now: row 8 of the table of Judge.
-func (j *judge) checkFreeze(policy *v1beta2.RolloutPolicy) {
-	held, change := rollout.HoldOf(policy, &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{
+// checkPolicyHold checks whether the policy allows a rollout of the channel to begin now: row 8 of the table of Judge.
+func (j *judge) checkPolicyHold(policy *v1beta2.RolloutPolicy) {
+	held, change := rollout.HoldOfPolicy(policy, &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{
 		Namespace: j.Release.Namespace}}, j.Now)
 	j.requeueAfter(change)
 	if held != nil {
@@ -341,9 +341,9 @@ func (j *judge) checkReadyAndFailedCounts(p *v1beta2.RolloutPromotion) {
 	}
 }
 
-// checkOwners checks whether the manager may change the version of the channel, because no other field manager owns it:
-// row 10 of the table of Judge.
-func (j *judge) checkOwners() {
+// checkFieldOwnership checks whether the manager may change the version of the channel, because no other field manager
+// owns it: row 10 of the table of Judge.
+func (j *judge) checkFieldOwnership() {
 	owners, err := j.Owners()
 	if err != nil {
 		j.block(v1beta2.ReasonPromotionNotOwned, "ModuleReleaseMeta "+j.Release.Name, "its owner cannot be read: "+
@@ -413,7 +413,7 @@ func InstructionOf(release *v1beta2.ModuleReleaseMeta, channel string) (Order, e
 // Mover returns the field manager that wrote the version of a channel in the spec of a release, or "" if the field
 // manager is not known. If several field managers own the field with the version, Mover returns "", because the managed
 // fields do not show which of them wrote the version.
-func Mover(release *v1beta2.ModuleReleaseMeta, channel string) string {
+func Mover(release *v1beta2.ModuleReleaseMeta, channel string) (soleFieldManager string) {
 	if all := Owners(release, channel); len(all) == 1 {
 		return all[0]
 	}
@@ -422,7 +422,7 @@ func Mover(release *v1beta2.ModuleReleaseMeta, channel string) string {
 
 // Owners returns the field managers that own the version of a channel in the spec of a release, sorted. The channel of
 // a mandatory module is v1beta2.MandatoryChannel.
-func Owners(release *v1beta2.ModuleReleaseMeta, channel string) []string {
+func Owners(release *v1beta2.ModuleReleaseMeta, channel string) (fieldManagers []string) {
 	var all []string
 	key := fmt.Sprintf(`k:{"channel":%q}`, channel)
 	for i := range release.ManagedFields {

@@ -284,10 +284,10 @@ func TestMissing(t *testing.T) {
 //	checkHold     a move by a person is no hold             31
 //	checkHold     the annotation does not hold (row 4)      7
 //	checkHold     the release of an older hold counts       31
-//	checkMovesTemplateAndProvenAge  the channel it comes from moves (row 5)   80
+//	checkChannelsAndVersion  the channel it comes from moves (row 5)   80
 //	Judge         the channel it goes to moves (row 5)      81
-//	checkMovesTemplateAndProvenAge  a withdrawn version is promoted (row 6)   27
-//	checkMovesTemplateAndProvenAge  it is not proven for long enough (row 7)  2
+//	checkChannelsAndVersion  a withdrawn version is promoted (row 6)   27
+//	checkChannelsAndVersion  it is not proven for long enough (row 7)  2
 //	Judge         a version is lowered                      4
 //
 // TestModel cannot detect the mutation that a move to the promoted version holds the promotion, because this mutation

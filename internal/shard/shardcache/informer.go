@@ -76,9 +76,10 @@ func (i *informer) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHan
 }
 
 // AddEventHandlerWithOptions implements [cache.Informer].
-func (i *informer) AddEventHandlerWithOptions(on toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (
+func (i *informer) AddEventHandlerWithOptions(eventHandler toolscache.ResourceEventHandler,
+	o toolscache.HandlerOptions) (
 	toolscache.ResourceEventHandlerRegistration, error) {
-	h := &handler{on, o}
+	h := &handler{eventHandler, o}
 	i.cache.mu.Lock()
 	defer i.cache.mu.Unlock()
 	i.handlers = append(i.handlers, h)
@@ -115,7 +116,7 @@ func (*informer) HasSyncedChecker() toolscache.DoneChecker { return alwaysSynced
 func (*informer) IsStopped() bool { return false }
 
 // objects returns the objects of the kind in a cache. The caller must not change these objects.
-func (i *informer) objects(ctx context.Context, from client.Reader) []runtime.Object {
+func (i *informer) objects(ctx context.Context, from client.Reader) (readOnly []runtime.Object) {
 	gvk := i.gvk.GroupVersion().WithKind(i.gvk.Kind + "List")
 	var list client.ObjectList
 	if _, slim := i.kind.(*metav1.PartialObjectMetadata); slim {

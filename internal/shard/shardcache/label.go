@@ -143,7 +143,7 @@ func (l *Labeler) Start(ctx context.Context) error {
 				if end {
 					return
 				}
-				if err := l.runTask(ctx, u); err != nil && ctx.Err() == nil {
+				if err := l.runTaskIfResponsible(ctx, u); err != nil && ctx.Err() == nil {
 					l.Log.Info("the shard label of an object cannot be written; trying again", "kind", u.kind, "name",
 						u.key.Name, "error", err.Error())
 					l.queue.AddRateLimited(u)
@@ -214,9 +214,9 @@ func (l *Labeler) enqueueUnassigned(ctx context.Context) error {
 	return nil
 }
 
-// runTask runs a labelTask: it writes the shard label of the object, if this replica is responsible for the object. The
-// Manifests of a Kyma are labelled before the Kyma.
-func (l *Labeler) runTask(ctx context.Context, u labelTask) error {
+// runTaskIfResponsible runs a labelTask: it writes the shard label of the object, if this replica is responsible for
+// the object. The Manifests of a Kyma are labelled before the Kyma.
+func (l *Labeler) runTaskIfResponsible(ctx context.Context, u labelTask) error {
 	switch {
 	case u.kind == "":
 		return l.enqueueUnassigned(ctx)
@@ -241,7 +241,7 @@ func (l *Labeler) runTask(ctx context.Context, u labelTask) error {
 		if err := l.patchLabel(ctx, of); err != nil {
 			return err
 		}
-		if err := l.waitForCache(ctx, of); err != nil {
+		if err := l.waitForManifestInCache(ctx, of); err != nil {
 			return err
 		}
 	}
@@ -267,8 +267,8 @@ func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	return nil
 }
 
-// waitForCache waits until the cache of the shard contains a Manifest, but at most one second.
-func (l *Labeler) waitForCache(ctx context.Context, u labelTask) error {
+// waitForManifestInCache waits until the cache of the shard contains a Manifest, but at most one second.
+func (l *Labeler) waitForManifestInCache(ctx context.Context, u labelTask) error {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for range 100 {

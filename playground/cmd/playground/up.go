@@ -113,7 +113,7 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	limit, cancel := context.WithTimeoutCause(ctx, readyTimeout,
 		fmt.Errorf("not all modules are Ready after %s", readyTimeout))
 	defer cancel()
-	err = l.FollowRestartingOnLostLease(limit, out, allReady)
+	err = l.FollowRestartingOnLostLease(limit, out, allModulesReady)
 	if ctx.Err() != nil {
 		return nil // asked to end
 	}
@@ -219,7 +219,7 @@ func (v *up) wrapWithKymaState(ctx context.Context, l *landscape.Landscape, name
 	return err
 }
 
-func allReady(rows []landscape.Row) bool {
+func allModulesReady(rows []landscape.Row) bool {
 	for _, r := range rows {
 		if !r.Ready() || r.Module == "-" {
 			return false

@@ -66,20 +66,20 @@ func (r *reconciler) install(ctx context.Context, s *sample.Sample) observation 
 	meta := metav1.ObjectMeta{Namespace: s.Namespace, Name: workloadName(s)}
 	config := func() *corev1.ConfigMap { return &corev1.ConfigMap{ObjectMeta: meta} }
 	deployment := func() *appsv1.Deployment { return &appsv1.Deployment{ObjectMeta: meta} }
-	if _, err := ensure(ctx, r, s, config, r.workload.shapeConfigMap); err != nil {
+	if _, err := ensureOwned(ctx, r, s, config, r.workload.shapeConfigMap); err != nil {
 		return observation{err: fmt.Errorf("writing ConfigMap %s/%s: %w", meta.Namespace, meta.Name, err)}
 	}
-	d, err := ensure(ctx, r, s, deployment, r.workload.shapeDeployment)
+	d, err := ensureOwned(ctx, r, s, deployment, r.workload.shapeDeployment)
 	if err != nil {
 		return observation{err: fmt.Errorf("writing Deployment %s/%s: %w", meta.Namespace, meta.Name, err)}
 	}
 	return observation{deployment: d}
 }
 
-// ensure creates an object, or updates it if necessary, and returns the resulting object. The function empty() returns
-// the object with its name only, and the function shape() sets the desired content. ensure does not change an object
-// whose controller is not the Sample s.
-func ensure[T client.Object](ctx context.Context, r *reconciler, s *sample.Sample, empty func() T,
+// ensureOwned creates an object, or updates it if necessary, and returns the resulting object. The function empty()
+// returns the object with its name only, and the function shape() sets the desired content. ensureOwned does not change
+// an object whose controller is not the Sample s.
+func ensureOwned[T client.Object](ctx context.Context, r *reconciler, s *sample.Sample, empty func() T,
 	shape func(T, *sample.Sample)) (T, error) {
 	obj := empty()
 	key := client.ObjectKeyFromObject(obj)

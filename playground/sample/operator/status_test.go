@@ -216,7 +216,7 @@ func TestShape(t *testing.T) {
 	if image := d.Spec.Template.Spec.Containers[0].Image; image != "other:1" {
 		t.Errorf("the pods run %s and not the image of the Sample", image)
 	}
-	if messageOf(s) == "" {
+	if messageOrDefault(s) == "" {
 		t.Error("no message, and none of our own")
 	}
 }

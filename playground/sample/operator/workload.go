@@ -39,12 +39,12 @@ func workloadName(s *sample.Sample) string { return s.Name + "-workload" }
 
 func (w workload) shapeConfigMap(c *corev1.ConfigMap, s *sample.Sample) {
 	c.Labels = merge(c.Labels, w.labels(s))
-	c.Data = map[string]string{messageKey: messageOf(s)}
+	c.Data = map[string]string{messageKey: messageOrDefault(s)}
 }
 
 func (w workload) shapeDeployment(d *appsv1.Deployment, s *sample.Sample) {
 	selector := map[string]string{labelName: "sample-workload", labelInstance: s.Name}
-	sum := sha256.Sum256([]byte(messageOf(s)))
+	sum := sha256.Sum256([]byte(messageOrDefault(s)))
 
 	d.Labels = merge(d.Labels, w.labels(s))
 	d.Spec.Replicas = new(desiredReplicas(s))
@@ -74,7 +74,9 @@ func (w workload) labels(s *sample.Sample) map[string]string {
 	}
 }
 
-func messageOf(s *sample.Sample) string { return cmp.Or(s.Spec.Message, "Hello from Sample "+s.Name) }
+func messageOrDefault(s *sample.Sample) string {
+	return cmp.Or(s.Spec.Message, "Hello from Sample "+s.Name)
+}
 
 func desiredReplicas(s *sample.Sample) int32 {
 	if s.Spec.Replicas == nil {

@@ -73,7 +73,7 @@ func (x *Index) Detail(ctx context.Context, name string, read func(context.Conte
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	d, of := x.lookUp(v)
+	d, of := x.freshDetail(v)
 	if d != nil {
 		return d, d.err
 	}
@@ -108,10 +108,10 @@ func (x *Index) markViewed(name string) *viewed {
 		select {
 		case x.follows <- v:
 			if !x.isFollowing { // there is nothing to wait for
-				v.markReady()
+				v.releaseWaiters()
 			}
 		default: // many were requested while there was no connection
-			v.markReady()
+			v.releaseWaiters()
 		}
 	}
 	v.used = x.now()
@@ -135,12 +135,12 @@ func (x *Index) dropLeastRecentlyViewedLocked() {
 	}
 }
 
-// markReady closes the channel ready, so that the first viewers of the runtime stop waiting for the watch.
-func (v *viewed) markReady() { v.once.Do(func() { close(v.ready) }) }
+// releaseWaiters closes the channel ready, so that the first viewers of the runtime stop waiting for the watch.
+func (v *viewed) releaseWaiters() { v.once.Do(func() { close(v.ready) }) }
 
-// lookUp returns the data that was read about a runtime, or nil if the data is not up to date. The second result,
+// freshDetail returns the data that was read about a runtime, or nil if the data is not up to date. The second result,
 // versionKey, identifies the present versions of the Kyma and of its Manifests.
-func (x *Index) lookUp(v *viewed) (d *Detail, versionKey string) {
+func (x *Index) freshDetail(v *viewed) (d *Detail, versionKey string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	version := ""
@@ -174,16 +174,16 @@ func (x *Index) followViewed(ctx context.Context, c *connection.Cluster) error {
 	for {
 		select {
 		case v := <-x.follows:
-			all.Go(func() error { x.followRuntime(ctx, c, v); return nil })
+			all.Go(func() error { x.followManifests(ctx, c, v); return nil })
 		case <-ctx.Done():
 			return all.Wait()
 		}
 	}
 }
 
-// followRuntime watches the metadata of the Manifests of one runtime until nobody has viewed the page of the runtime
+// followManifests watches the metadata of the Manifests of one runtime until nobody has viewed the page of the runtime
 // for viewTime.
-func (x *Index) followRuntime(ctx context.Context, c *connection.Cluster, v *viewed) {
+func (x *Index) followManifests(ctx context.Context, c *connection.Cluster, v *viewed) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	locked := func(do func()) {
@@ -199,7 +199,7 @@ func (x *Index) followRuntime(ctx context.Context, c *connection.Cluster, v *vie
 	defer locked(func() {
 		v.idle.Stop()
 		v.isWatched = false
-		v.markReady()
+		v.releaseWaiters()
 		if x.viewed[v.name] == v {
 			delete(x.viewed, v.name)
 		}
@@ -209,7 +209,7 @@ func (x *Index) followRuntime(ctx context.Context, c *connection.Cluster, v *vie
 	}
 	changed := func() {
 		v.changes++
-		x.touch(Details)
+		x.touchLocked(Details)
 	}
 	path := "/apis/" + v1beta2.GroupVersion.String() + "/namespaces/" + c.Namespace + "/manifests?"
 	err := watch.Run(ctx, watch.Options[metav1.PartialObjectMetadata]{
@@ -227,11 +227,11 @@ func (x *Index) followRuntime(ctx context.Context, c *connection.Cluster, v *vie
 				v.isListed = true
 			})
 		},
-		Opened: func() { locked(func() { v.isWatched = true; v.markReady() }) },
+		Opened: func() { locked(func() { v.isWatched = true; v.releaseWaiters() }) },
 		Closed: func() { locked(func() { v.isWatched, v.closed = false, x.now() }) },
 		Event:  func(watch.Event[metav1.PartialObjectMetadata]) { locked(changed) },
 		Failed: func(err error, _ time.Time) error {
-			locked(func() { v.isWatched = false; v.markReady() })
+			locked(func() { v.isWatched = false; v.releaseWaiters() })
 			if err = c.Explain(err, "watching the Manifests of "+v.name); console.ExitCode(err) ==
 				console.ExitForbidden {
 				return err

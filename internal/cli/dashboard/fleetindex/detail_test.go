@@ -101,12 +101,12 @@ func TestDetail(t *testing.T) {
 		t.Errorf("five views cost %d reads, want one", reads)
 	}
 	published := x.Snapshot().Of[Details]
-	server.Change(t, manifestPath, `{"status":{"state":"Error"}}`)
+	server.Patch(t, manifestPath, `{"status":{"state":"Error"}}`)
 	until(t, "the change of the Manifest is published", func() bool { return x.Snapshot().Of[Details] > published })
 	if detail(); reads != 2 {
 		t.Errorf("after a change of the Manifest: %d reads, want 2", reads)
 	}
-	server.Change(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
+	server.Patch(t, "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-a",
 		`{"status":{"state":"Error"}}`)
 	until(t, "the change of the Kyma", func() bool { return x.Snapshot().Members[0].Status.State == "Error" })
 	if detail(); reads < 3 {
@@ -213,7 +213,7 @@ func TestDetailLimit(t *testing.T) {
 // snapshots, that a finding is read once, and that the findings about a version that no runtime has are dropped.
 func TestSignatures(t *testing.T) {
 	server := withManifest(t)
-	server.Change(t, manifestPath, `{"status":{"conditions":[{"type":"Signature","status":"True","reason":`+
+	server.Patch(t, manifestPath, `{"status":{"conditions":[{"type":"Signature","status":"True","reason":`+
 		`"SignatureVerified","message":"raw-manifest is signed with key release (cosign)"}]}}`)
 	var reads atomic.Int64
 	server.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {

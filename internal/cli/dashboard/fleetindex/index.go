@@ -224,8 +224,8 @@ func (c *collection[T]) end() (removed int) {
 	return before - len(c.all)
 }
 
-// touch marks a topic as changed since the last snapshot. The caller holds the lock.
-func (x *Index) touch(t Topic) {
+// touchLocked marks a topic as changed since the last snapshot. The caller holds the lock.
+func (x *Index) touchLocked(t Topic) {
 	x.dirty[t] = true
 	select {
 	case x.wake <- struct{}{}:
@@ -257,7 +257,7 @@ func (x *Index) change(ch fleetlist.Change) {
 		}
 		x.names[m.Metadata.Name] = true
 	}
-	x.touch(Runtimes)
+	x.touchLocked(Runtimes)
 }
 
 // Put adds or replaces runtimes in the index, as if a watch had delivered them, and marks the list of runtimes as
@@ -357,7 +357,7 @@ func (x *Index) Publish() {
 		s.Of[topic] = s.Revision
 	}
 	if x.dirty[Runtimes] {
-		x.setMembers(s, before)
+		x.setMembersLocked(s, before)
 	} else {
 		s.count.Do(func() { s.tally = *before.Tally() })
 	}
@@ -383,9 +383,9 @@ func (x *Index) Publish() {
 	x.changed = make(chan struct{})
 }
 
-// setMembers sets the members of a snapshot. If no runtime was added or removed, the order of the members does not
-// change.
-func (x *Index) setMembers(s, before *Snapshot) {
+// setMembersLocked sets the members of a snapshot. If no runtime was added or removed, the order of the members does
+// not change.
+func (x *Index) setMembersLocked(s, before *Snapshot) {
 	if !x.resized {
 		s.Members = slices.Clone(before.Members)
 		for name := range x.names {

@@ -44,6 +44,6 @@ func (x *Index) SetMaintenance(is Maintenance) {
 	defer x.mu.Unlock()
 	if !reflect.DeepEqual(is, x.maintenance) {
 		x.maintenance = is
-		x.touch(Catalog)
+		x.touchLocked(Catalog)
 	}
 }

@@ -90,14 +90,14 @@ func (x *Index) recordProblem(err error) {
 		return
 	}
 	x.problem = err
-	x.touch(Manager)
+	x.touchLocked(Manager)
 }
 
 // clearProblemLocked records that the index is up to date again. The caller holds the lock.
 func (x *Index) clearProblemLocked() {
 	if x.problem != nil {
 		x.problem, x.since = nil, time.Time{}
-		x.touch(Manager)
+		x.touchLocked(Manager)
 	}
 }
 
@@ -115,7 +115,7 @@ func followKind[T any, P object[T]](ctx context.Context, x *Index, c *connection
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		do()
-		x.touch(topic)
+		x.touchLocked(topic)
 	}
 	if !c.Serves[resource] {
 		locked(func() { all.end() })
@@ -167,8 +167,8 @@ func (x *Index) pollManagerLeases(ctx context.Context, c *connection.Cluster) er
 	for {
 		observed := liveness.Read(ctx, c)
 		x.mu.Lock()
-		if ctx.Err() == nil && (x.observed == nil || observed.Differs(x.observed)) {
-			x.touch(Manager)
+		if ctx.Err() == nil && (x.observed == nil || observed.DiffersIgnoringTimes(x.observed)) {
+			x.touchLocked(Manager)
 		}
 		x.observed = observed
 		x.mu.Unlock()
@@ -193,6 +193,6 @@ func (x *Index) SetCatalogAndManager(s *connection.Catalog, manager *liveness.Ob
 	}
 	x.observed, x.cluster = manager, cluster
 	for _, topic := range []Topic{Catalog, Rollouts, Manager} {
-		x.touch(topic)
+		x.touchLocked(topic)
 	}
 }

@@ -181,7 +181,7 @@ func (x *Index) AddSignatures(found map[Version]Signature) {
 		before, known := all[v]
 		all[v] = is
 		if before.at = is.at; !known || before != is {
-			x.touch(Catalog)
+			x.touchLocked(Catalog)
 		}
 	}
 	x.signatures = all

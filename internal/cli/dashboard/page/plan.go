@@ -150,8 +150,8 @@ func (r *request) planStages(report *channeladmin.Effects) (about []string, t ta
 		t.Rows = append(t.Rows, []cell{{Text: s.Name}, {Text: sheet.Number(s.Runtimes), IsNumber: true},
 			{Text: sheet.Number(s.Begun), IsNumber: true}, {Text: sheet.Number(s.Moving), IsNumber: true},
 			{Text: orDash(strings.Join(blocked, ", "))}, {Text: sheet.Number(s.Concurrency), IsNumber: true},
-			{Text: sheet.Number(s.AllowedFailures), IsNumber: true}, {Text: times.When(s.Begins)},
-			{Text: times.When(s.Ends)},
+			{Text: sheet.Number(s.AllowedFailures), IsNumber: true}, {Text: times.FormatUTC(s.Begins)},
+			{Text: times.FormatUTC(s.Ends)},
 			{Text: orDash(strings.Join(then, ", "))}})
 	}
 	return about, t

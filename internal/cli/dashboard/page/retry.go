@@ -37,13 +37,13 @@ func (s *Server) retry(w http.ResponseWriter, r *pageserver.Request) {
 		return
 	}
 	if m := r.Fleet.Manager; m != nil {
-		if err := m.Report(time.Time{}).ErrIfNoManager(); err != nil {
-			s.done(w, r, "", err, back)
+		if err := m.Report(time.Time{}).ErrIfNotWorking(); err != nil {
+			s.showOutcome(w, r, "", err, back)
 			return
 		}
 	}
 	effect, err := fleetadmin.Retry(r.Context(), r.Viewer.Acts, name, r.PostForm.Get("module"), s.Now())
-	s.done(w, r, effect, err, back)
+	s.showOutcome(w, r, effect, err, back)
 }
 
 // maxForm limits the bytes of a form.
@@ -71,8 +71,8 @@ func (s *Server) requireConfirmation(w http.ResponseWriter, r *pageserver.Reques
 	return false
 }
 
-// done answers the request with the effect of the change, or with the reason why the change was not made.
-func (s *Server) done(w http.ResponseWriter, r *pageserver.Request, effect string, err error, back link) {
+// showOutcome answers the request with the effect of the change, or with the reason why the change was not made.
+func (s *Server) showOutcome(w http.ResponseWriter, r *pageserver.Request, effect string, err error, back link) {
 	if err != nil {
 		c := errorPage("Nothing was changed", err)
 		p, _ := c.Data.(problem)

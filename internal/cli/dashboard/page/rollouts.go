@@ -306,5 +306,5 @@ func (s *Server) actOnRollout(w http.ResponseWriter, r *pageserver.Request) {
 	}
 	effect, err := rolloutadmin.Act(r.Context(), r.Viewer.Acts, verb, name, r.PostForm.Get("stage"),
 		strings.TrimSpace(r.PostForm.Get("reason")), s.Now())
-	s.done(w, r, effect, err, back)
+	s.showOutcome(w, r, effect, err, back)
 }

@@ -54,7 +54,7 @@ type obstacle struct {
 // factsOf returns the facts about a runtime, and the time when they were read. The index reads the facts about the
 // runtime again after their objects have changed, see [fleetindex.Index.Detail]. If a module is given, and the runtime
 // neither requests nor has the module, factsOf returns an error.
-func (r *request) factsOf(runtimeName, module string) (*diagnosis.Facts, time.Time, error) {
+func (r *request) factsOf(runtimeName, requiredModule string) (*diagnosis.Facts, time.Time, error) {
 	c := r.fleet.Cluster
 	if c == nil {
 		return nil, time.Time{}, usage("there is no connection to a control plane yet")
@@ -68,8 +68,8 @@ func (r *request) factsOf(runtimeName, module string) (*diagnosis.Facts, time.Ti
 	}
 	facts := *detail.Value.(*diagnosis.Facts) //nolint:forcetypeassert // read returns it
 	facts.Catalog, facts.Now, facts.Manager = r.fleet.Catalog, r.now, r.fleet.Manager
-	if module != "" {
-		err = facts.RequireModuleInRuntime(r.Context(), module)
+	if requiredModule != "" {
+		err = facts.RequireModuleInRuntime(r.Context(), requiredModule)
 	}
 	return &facts, detail.At, err
 }

@@ -23,20 +23,20 @@ func (r *request) originTable(module string) table {
 		o := releases.SignaturesAndSBOMOf(template)
 		links := cell{Text: "–"}
 		if i := template.Spec.Info; i != nil {
-			if links = linkCell("documentation", i.Documentation); i.Documentation == "" {
-				links = linkCell("source", i.Repository)
+			if links = webLinkCell("documentation", i.Documentation); i.Documentation == "" {
+				links = webLinkCell("source", i.Repository)
 			}
 		}
 		version := connection.VersionOf(template)
 		cells := append([]cell{{Text: version}, contentDigestCell(template), {Text: o.Signatures}},
-			r.verifiedCells(module, version)...)
-		t.Rows = append(t.Rows, append(cells, linkCell(o.SBOM, o.SBOMLink), links))
+			r.signatureFindingCells(module, version)...)
+		t.Rows = append(t.Rows, append(cells, webLinkCell(o.SBOM, o.SBOMLink), links))
 	}
 	return t
 }
 
-// verifiedCells show the finding of the manager about the signatures of a version, and its message.
-func (r *request) verifiedCells(module, version string) []cell {
+// signatureFindingCells show the finding of the manager about the signatures of a version, and its message.
+func (r *request) signatureFindingCells(module, version string) []cell {
 	v := fleetindex.Version{Module: module, Version: version}
 	is, found := r.fleet.Signatures[v]
 	at := "/runtimes/" + is.Runtime + "/" + module
@@ -63,8 +63,8 @@ func contentDigestCell(t *v1beta2.ModuleTemplate) cell {
 	return c
 }
 
-// linkCell is a link to a page of the author of a module. Only web addresses become links.
-func linkCell(text, address string) cell {
+// webLinkCell is a link to a page of the author of a module. Only web addresses become links.
+func webLinkCell(text, address string) cell {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		return cell{Text: orDash(cmp.Or(address, text))}
@@ -83,7 +83,7 @@ func (r *request) knownRiskTable(module string) table {
 		}
 		for _, risk := range template.Spec.Upgrade.Risks {
 			t.Rows = append(t.Rows, []cell{{Text: connection.VersionOf(template)}, {Text: risk.Name},
-				{Text: risk.When, Code: true}, {Text: risk.Message, Wide: true}, linkCell("about it", risk.URL)})
+				{Text: risk.When, Code: true}, {Text: risk.Message, Wide: true}, webLinkCell("about it", risk.URL)})
 		}
 	}
 	return t

@@ -80,11 +80,11 @@ func (r *request) remark(n fleetindex.VersionCount) (text, hint string) {
 	if n.Channel == "" {
 		return "pinned", ""
 	}
-	return channelRemark(release, n.Channel, n.Version)
+	return compareWithChannel(release, n.Channel, n.Version)
 }
 
-// channelRemark compares a version with the version that a channel has.
-func channelRemark(release *v1beta2.ModuleReleaseMeta, channel, version string) (text, hint string) {
+// compareWithChannel compares a version with the version that a channel has.
+func compareWithChannel(release *v1beta2.ModuleReleaseMeta, channel, version string) (text, hint string) {
 	target, found := release.SpecVersion(channel)
 	switch {
 	case !found:

@@ -177,7 +177,7 @@ func TestRefusedTokens(t *testing.T) {
 			s := newSite(t, nil)
 			s.provider.MergeClaims(test.claims)
 			if test.signer {
-				s.provider.UseOtherKey(t)
+				s.provider.SignWithUnpublishedKey(t)
 			}
 			b := browser(t)
 			code, body := get(t, b, s.URL+"/")

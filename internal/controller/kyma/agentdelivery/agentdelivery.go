@@ -4,7 +4,7 @@
 // # Use
 //
 //	a := agentdelivery.New(agentdelivery.Options{…}, agentdelivery.Controller{…})
-//	plan, err := a.PrepareDelivery(ctx, target)  // save the status, which lists the objects, before the next call
+//	plan, err := a.PlanDeliveryAndAddRefs(ctx, target)  // save the status, which lists the objects, before the next call
 //	recheckAfter, err := a.DeliverOrRemove(ctx, target, plan)
 //	err := a.Run(ctx)                            // works on Controller.Reviews
 //
@@ -91,7 +91,7 @@ type Controller struct {
 }
 
 // Agents delivers the agents of all runtimes. Agents is safe for concurrent use, with one condition: for each Kyma,
-// only one call of PrepareDelivery or DeliverOrRemove may run at a time.
+// only one call of PlanDeliveryAndAddRefs or DeliverOrRemove may run at a time.
 type Agents struct {
 	Options
 	Controller
@@ -117,7 +117,7 @@ type record struct {
 
 	manifests    []string      // keys of the subscribers that the watch list depends on
 	waitingSince time.Time     // since when interests are missing; zero if all subscribers have declared theirs
-	waitTimeout  time.Duration // for how long PrepareDelivery waits for missing interests
+	waitTimeout  time.Duration // for how long PlanDeliveryAndAddRefs waits for missing interests
 }
 
 // New returns Agents without a record of any runtime.
@@ -127,7 +127,7 @@ func New(o Options, c Controller) *Agents {
 
 // Target is the runtime to which one reconcile delivers the agent.
 type Target struct {
-	// Kyma is the Kyma in the control plane, whose status.agent PrepareDelivery and DeliverOrRemove update.
+	// Kyma is the Kyma in the control plane, whose status.agent PlanDeliveryAndAddRefs and DeliverOrRemove update.
 	Kyma *v1beta2.Kyma
 	// Runtime is the connection to the runtime. What the package has remembered about the runtime over another
 	// connection is not used.
@@ -147,9 +147,9 @@ type Plan struct {
 	pending   bool   // the watch list is not complete yet, so nothing is delivered
 }
 
-// PrepareDelivery computes the objects of the agent that have to be delivered, and lists them in status.agent. The
-// caller must save the status before the call of [Agents.DeliverOrRemove].
-func (a *Agents) PrepareDelivery(ctx context.Context, t Target) (p Plan, err error) {
+// PlanDeliveryAndAddRefs computes the objects of the agent that have to be delivered, and lists them in status.agent.
+// The caller must save the status before the call of [Agents.DeliverOrRemove].
+func (a *Agents) PlanDeliveryAndAddRefs(ctx context.Context, t Target) (p Plan, err error) {
 	if a.Delivery == nil {
 		return p, nil
 	}
@@ -183,7 +183,7 @@ func newStatus(now time.Time) *v1beta2.AgentStatus {
 // event; 0 means never.
 func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheckAfter time.Duration, err error) {
 	if a.Delivery == nil {
-		return 0, a.deleteAgentObjects(ctx, t)
+		return 0, a.removeAgent(ctx, t)
 	}
 	if t.Kyma.Status.Agent == nil {
 		t.Kyma.Status.Agent = newStatus(t.Now)
@@ -210,8 +210,8 @@ func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheck
 	return recheckAfter, nil
 }
 
-// deleteAgentObjects deletes an agent that was delivered at a time when agents were enabled.
-func (a *Agents) deleteAgentObjects(ctx context.Context, t Target) error {
+// removeAgent deletes an agent that was delivered at a time when agents were enabled.
+func (a *Agents) removeAgent(ctx context.Context, t Target) error {
 	s := t.Kyma.Status.Agent
 	if s == nil {
 		return nil

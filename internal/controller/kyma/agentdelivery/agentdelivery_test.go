@@ -228,8 +228,8 @@ func TestAddWatcher(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			r := delivery.Request{}
-			addWatcher(&r, c.w)
-			addWatcher(&r, c.w)
+			addWatchOrWebhook(&r, c.w)
+			addWatchOrWebhook(&r, c.w)
 			if c.hooks == nil {
 				r.Webhooks = nil
 			} else {

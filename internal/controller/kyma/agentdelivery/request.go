@@ -38,13 +38,13 @@ func (a *Agents) desiredRequest(ctx context.Context, k *v1beta2.Kyma, server str
 		if w.NotifiedManagerName() == "" || !w.DeletionTimestamp.IsZero() {
 			continue // the status of the Watcher shows the problem
 		}
-		addWatcher(&request, w)
+		addWatchOrWebhook(&request, w)
 	}
 	return request, nil
 }
 
-// addWatcher adds the watch or the webhook of a Watcher to what has to be delivered to a runtime.
-func addWatcher(r *delivery.Request, w *v1beta2.Watcher) {
+// addWatchOrWebhook adds the watch or the webhook of a Watcher to what has to be delivered to a runtime.
+func addWatchOrWebhook(r *delivery.Request, w *v1beta2.Watcher) {
 	of := w.Spec.ResourceToWatch
 	if w.ChangeDetectionMode() == v1beta2.WatcherModeWebhook {
 		r.Webhooks = append(r.Webhooks, delivery.Webhook{

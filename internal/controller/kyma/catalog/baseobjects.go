@@ -99,7 +99,7 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 	if isCurrent && !wrong {
 		return nil
 	}
-	err := c.sendBase(ctx, t, base)
+	err := c.sendRemainingBase(ctx, t, base)
 	if err != nil && wrong {
 		c.editRecord(t, func(r *record) { r.baseWrong = true })
 	}
@@ -148,8 +148,8 @@ func (c *Copies) consumeBaseDrift(t Target) (hadDrifted bool) {
 	return hadDrifted
 }
 
-// sendBase applies the base objects that were not sent before.
-func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) error {
+// sendRemainingBase applies the base objects that were not sent before.
+func (c *Copies) sendRemainingBase(ctx context.Context, t Target, base *render.Bundle) error {
 	var sent *apply.Progress
 	c.editRecord(t, func(r *record) { sent = r.baseSent })
 	result, err := t.Runtime.Apply(ctx, apply.Set{Bundle: base, Owner: v1beta2.FieldOwner}, sent)
@@ -159,7 +159,7 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 	if err != nil {
 		return fmt.Errorf("preparing runtime %s: %w", t.Kyma.Name, err)
 	}
-	if hasCreatedCatalogCRDs(result.Created) {
+	if hasCreatedAllCatalogCRDs(result.Created) {
 		c.editRecord(t, func(r *record) { r.digest, r.has = "", map[objectKey]string{} })
 	}
 	if len(result.Applied) > 0 {
@@ -174,10 +174,10 @@ func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) er
 	return nil
 }
 
-// hasCreatedCatalogCRDs reports whether the CRDs of all kinds of the catalog are among the objects that were just
+// hasCreatedAllCatalogCRDs reports whether the CRDs of all kinds of the catalog are among the objects that were just
 // created. If the CRDs of all kinds of the catalog were just created, the runtime cannot contain an object of a catalog
 // copy yet.
-func hasCreatedCatalogCRDs(created []apply.Ref) bool {
+func hasCreatedAllCatalogCRDs(created []apply.Ref) bool {
 	for _, name := range []string{"moduletemplates", "modulereleasemetas"} {
 		crd := name + "." + v1beta2.GroupVersion.Group
 		if !slices.ContainsFunc(created, func(r apply.Ref) bool {

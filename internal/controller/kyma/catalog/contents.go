@@ -223,7 +223,7 @@ func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(
 	var all channel.Contents
 	if c.contents.byKey == nil {
 		var err error
-		if all, err = c.readCatalog(ctx); err != nil {
+		if all, err = c.readSharedCatalog(ctx); err != nil {
 			return key, nil, err
 		}
 		if c.contents.moving, err = c.moves(ctx, all.Releases); err != nil {
@@ -243,7 +243,7 @@ func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(
 	}
 	if all.Releases == nil {
 		var err error
-		if all, err = c.readCatalog(ctx); err != nil {
+		if all, err = c.readSharedCatalog(ctx); err != nil {
 			return key, nil, err
 		}
 	}
@@ -258,8 +258,8 @@ func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(
 	return key, made, nil
 }
 
-// readCatalog reads the whole catalog from the cache. The caller must not change the objects of the catalog.
-func (c *Copies) readCatalog(ctx context.Context) (channel.Contents, error) {
+// readSharedCatalog reads the whole catalog from the cache. The caller must not change the objects of the catalog.
+func (c *Copies) readSharedCatalog(ctx context.Context) (channel.Contents, error) {
 	var templates v1beta2.ModuleTemplateList
 	var releases v1beta2.ModuleReleaseMetaList
 	for _, list := range []client.ObjectList{&templates, &releases} {

@@ -27,7 +27,7 @@ func (c *Copies) Unsubscribe(kyma string) { c.options.Runtimes.Unsubscribe(kyma,
 
 // subscribe subscribes to changes of the catalog copy and of the CRDs in a runtime. If replay is true, subscribe also
 // requests an event for changes that were missed before.
-func (c *Copies) subscribe(kyma string, replay bool) {
+func (c *Copies) subscribe(kyma string, replayMissed bool) {
 	interests := []runtimes.Interest{{ // modules have the same interest: no additional watch
 		Resource: crds, Kind: "CustomResourceDefinition", Labels: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma,
 	}}
@@ -41,7 +41,7 @@ func (c *Copies) subscribe(kyma string, replay bool) {
 		})
 	}
 	c.options.Runtimes.Subscribe(kyma, runtimes.Subscriber{
-		Key: subscriberKey(kyma), Interests: c.options.Runtimes.InternInterests(interests), ReplayMissed: replay,
+		Key: subscriberKey(kyma), Interests: c.options.Runtimes.InternInterests(interests), ReplayMissed: replayMissed,
 		Notify: func(e runtimes.Event) {
 			if c.noteEvent(kyma, e) {
 				c.options.Enqueue(kyma)

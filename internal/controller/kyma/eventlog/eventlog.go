@@ -84,8 +84,8 @@ func (l *Log) RecordSaved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, module
 	if modulesStay {
 		all = slices.DeleteFunc(all, func(e changelog.Event) bool { return e.Reason == v1beta2.EventRemoved })
 	}
-	for _, e := range changelog.Fold(all) {
-		l.recorder.Eventf(kyma, nil, e.Type, e.Reason, "Reconcile", "%s", loop.Clip(e.Note))
+	for _, e := range changelog.FoldByReason(all) {
+		l.recorder.Eventf(kyma, nil, e.Type, e.Reason, "Reconcile", "%s", loop.ClipLine(e.Note))
 	}
 }
 
@@ -93,7 +93,7 @@ func (l *Log) RecordSaved(kyma *v1beta2.Kyma, before *v1beta2.KymaStatus, module
 // and records the resulting events. The events are recorded on the Kyma in the runtime, the parameter remote.
 func (l *Log) RecordInRuntime(ctx context.Context, kyma string, rt Cluster, remote *v1beta2.Kyma,
 	after *v1beta2.KymaStatus) {
-	for _, e := range changelog.Fold(changelog.Events(remote.Status.Modules, after.Modules)) {
+	for _, e := range changelog.FoldByReason(changelog.Events(remote.Status.Modules, after.Modules)) {
 		now := time.Now()
 		if l.budget.Take(kyma, now) > 0 {
 			log.FromContext(ctx).V(1).Info("event not recorded in the runtime: too many", "reason", e.Reason)
@@ -127,7 +127,7 @@ func object(remote *v1beta2.Kyma, e changelog.Event, now time.Time) *unstructure
 			"apiVersion": v1beta2.GroupVersion.String(), "kind": v1beta2.KindKyma,
 			"namespace": v1beta2.RuntimeNamespace, "name": v1beta2.RuntimeKymaName, "uid": string(remote.UID),
 		},
-		"type": e.Type, "reason": e.Reason, "message": loop.Clip(e.Note),
+		"type": e.Type, "reason": e.Reason, "message": loop.ClipLine(e.Note),
 		"firstTimestamp": at, "lastTimestamp": at, "count": int64(1),
 		"source":             map[string]any{"component": v1beta2.FieldOwner},
 		"reportingComponent": v1beta2.FieldOwner, "reportingInstance": "",

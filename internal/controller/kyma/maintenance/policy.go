@@ -114,7 +114,7 @@ func (p *Policies) RefreshConfigMap(ctx context.Context) {
 	case err != nil:
 		return // whether a policy exists is not known: the policy in force stays
 	}
-	changed, problem := p.replace(version, func() (*channel.Policy,
+	changed, problem := p.replaceOrRemove(version, func() (*channel.Policy,
 		error) {
 		return channel.PolicyFromConfigMap(cm.Data)
 	})
@@ -127,10 +127,10 @@ func (p *Policies) RefreshConfigMap(ctx context.Context) {
 	}
 	if problem != nil {
 		p.options.Events.Eventf(cm, nil, corev1.EventTypeWarning, v1beta2.ReasonInvalidPolicy, "Read", "%s",
-			loop.Clip(problem.Error()))
+			loop.ClipLine(problem.Error()))
 	} else if ignored := p.InForce().Warnings(); len(ignored) > 0 {
 		p.options.Events.Eventf(cm, nil, corev1.EventTypeWarning, v1beta2.ReasonFieldIgnored, "Read",
-			"the policy is in force, but parts of it are ignored: %s", loop.Clip(strings.Join(ignored, "; ")))
+			"the policy is in force, but parts of it are ignored: %s", loop.ClipLine(strings.Join(ignored, "; ")))
 	}
 }
 
@@ -157,7 +157,7 @@ func (p *Policies) RefreshFile(ctx context.Context) bool {
 	if !errors.Is(err, fs.ErrNotExist) {
 		version = fmt.Sprintf("%v %s", err, data) // the file is small, and versions are rarely compared
 	}
-	changed, problem := p.replace(version, func() (*channel.Policy, error) {
+	changed, problem := p.replaceOrRemove(version, func() (*channel.Policy, error) {
 		if err != nil {
 			return nil, &channel.MaintenancePolicyError{Problem: err.Error()}
 		}
@@ -169,9 +169,11 @@ func (p *Policies) RefreshFile(ctx context.Context) bool {
 	return changed
 }
 
-// replace puts a policy in force. If version is the version that was read last, replace does nothing. Version "" means
-// that there is no policy. replace returns whether the version has changed, and an error if the policy cannot be used.
-func (p *Policies) replace(version string, parse func() (*channel.Policy, error)) (changed bool, problem error) {
+// replaceOrRemove puts a policy in force. If version is the version that was read last, replaceOrRemove does nothing.
+// Version "" means that there is no policy. replaceOrRemove returns whether the version has changed, and an error if
+// the policy cannot be used.
+func (p *Policies) replaceOrRemove(version string, parse func() (*channel.Policy, error)) (
+	changed bool, problem error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if version == p.version {

@@ -41,10 +41,10 @@ func ArtefactIn(c *registry.Component) (Artefact, error) {
 		case name == v1beta2.LayerDefaultCR:
 			continue
 		case isLayer && name == v1beta2.LayerConfig:
-			a.Config = configOf(layer)
+			a.Config = layerRef(layer)
 			continue
 		case isLayer && name == v1beta2.LayerCRDs:
-			a.CRDs = configOf(layer)
+			a.CRDs = layerRef(layer)
 			continue
 		case isChart:
 			source, err = v1beta2.Source{HelmChart: &v1beta2.HelmChartSpec{URL: chart.URL, ChartName: chart.Name,
@@ -128,13 +128,13 @@ func HasUneditedSources(m *v1beta2.Manifest) (has, known bool) {
 	return requested != "" && requested == SourcesDigest(&m.Spec), requested != ""
 }
 
-// IsEdited reports whether another client has changed the version or the sources in a Manifest after this controller
-// has written them.
-func IsEdited(m *v1beta2.Manifest) bool {
+// HasEditedVersionOrSources reports whether another client has changed the version or the sources in a Manifest after
+// this controller has written them.
+func HasEditedVersionOrSources(m *v1beta2.Manifest) bool {
 	has, known := HasUneditedSources(m)
 	return known && !has || VersionWrittenByController(m) != m.Spec.Version
 }
 
-func configOf(l registry.Layer) *v1beta2.ManifestConfig {
+func layerRef(l registry.Layer) *v1beta2.ManifestConfig {
 	return &v1beta2.ManifestConfig{Repo: l.Repo, Name: l.Component, Ref: l.Ref, Type: registry.OCIRef}
 }

@@ -83,10 +83,10 @@ func Resolve(in Inputs) []Module {
 		r.Installed, r.ManifestVersion, r.Now = InstalledOrRequestedVersion(m.Manifest),
 			VersionWrittenByController(m.Manifest),
 			in.Now
-		if v := restoredVersion(m.Manifest); v != "" {
+		if v := runtimeVersionIfRestored(m.Manifest); v != "" {
 			r.ManifestVersion, r.IsRestored = v, true
 		}
-		r.Target, r.IsFailing = installedTargetCluster(m.Manifest), evidence.IsNeitherReadyNorWarning(m.Manifest)
+		r.Target, r.IsFailing = targetIfInstalled(m.Manifest), evidence.IsNeitherReadyNorWarning(m.Manifest)
 		m.IsRequested, m.Decision = true, channel.Resolve(in.Catalog, r)
 		m.Upgrade = upgradeDuringDeletion(m.Manifest, m.Decision)
 		return m
@@ -219,7 +219,7 @@ func InstalledOrRequestedVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
 	}
-	if v := restoredVersion(m); v != "" {
+	if v := runtimeVersionIfRestored(m); v != "" {
 		return v
 	}
 	if v := m.Status.Version; v != "" && v != m.Spec.Version {
@@ -228,10 +228,10 @@ func InstalledOrRequestedVersion(m *v1beta2.Manifest) string {
 	return VersionWrittenByController(m)
 }
 
-// restoredVersion returns the version that the runtime has according to AnnotationRuntimeVersion. restoredVersion
-// returns "" if there is no annotation, if the version is not known, or if the runtime turned out to have no object of
-// the module.
-func restoredVersion(m *v1beta2.Manifest) string {
+// runtimeVersionIfRestored returns the version that the runtime has according to AnnotationRuntimeVersion.
+// runtimeVersionIfRestored returns "" if there is no annotation, if the version is not known, or if the runtime turned
+// out to have no object of the module.
+func runtimeVersionIfRestored(m *v1beta2.Manifest) string {
 	if !m.IsRestored() || !m.DeletionTimestamp.IsZero() || m.IsInventoryReadFromRuntime() && len(m.Status.Synced) == 0 {
 		return ""
 	}
@@ -247,9 +247,8 @@ func AwaitsInventory(m *v1beta2.Manifest) bool {
 	return m.IsRestored() && !m.IsInventoryReadFromRuntime()
 }
 
-// installedTargetCluster returns the cluster on which objects of a module are installed, or "" if no objects are
-// installed.
-func installedTargetCluster(m *v1beta2.Manifest) v1beta2.Target {
+// targetIfInstalled returns the cluster on which objects of a module are installed, or "" if no objects are installed.
+func targetIfInstalled(m *v1beta2.Manifest) v1beta2.Target {
 	if m == nil || !m.DeletionTimestamp.IsZero() || m.Status.AppliedDigest == "" && len(m.Status.Synced) == 0 {
 		return ""
 	}
@@ -347,7 +346,7 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact, now time.Time) *v1b
 			cr.SetNamespace(k.Namespace)
 		}
 	}
-	markRollout(want, m, now)
+	setRolloutAnnotations(want, m, now)
 	want.Annotations[v1beta2.AnnotationRequestedSources] = SourcesDigest(&want.Spec)
 	if a.Content != "" {
 		want.Annotations[v1beta2.AnnotationContentDigest] = a.Content
@@ -360,9 +359,9 @@ func DesiredManifest(k *v1beta2.Kyma, m *Module, a Artefact, now time.Time) *v1b
 var rolloutAnnotations = []string{v1beta2.AnnotationRollout, v1beta2.AnnotationRolloutStarted,
 	v1beta2.AnnotationRolloutExcused}
 
-// markRollout sets the annotations about the rollout that orders the version of a module. If the Manifest already
-// requests this version, markRollout leaves the annotations as they are.
-func markRollout(want *v1beta2.Manifest, m *Module, now time.Time) {
+// setRolloutAnnotations sets the annotations about the rollout that orders the version of a module. If the Manifest
+// already requests this version, setRolloutAnnotations leaves the annotations as they are.
+func setRolloutAnnotations(want *v1beta2.Manifest, m *Module, now time.Time) {
 	turn := &m.Decision.Turn
 	switch is := m.Manifest; {
 	case is == nil:
@@ -376,7 +375,7 @@ func markRollout(want *v1beta2.Manifest, m *Module, now time.Time) {
 		want.Annotations[v1beta2.AnnotationRollout] = turn.Rollout
 		want.Annotations[v1beta2.AnnotationRolloutStarted] = now.UTC().Format(time.RFC3339)
 		wasExcused := is.Annotations[v1beta2.AnnotationRolloutExcused] == v1beta2.ValueTrue
-		if evidence.IsUnreadyPastDeadline(is, turn.RuntimeDeadline, now) && (wasExcused || !turn.IsCorrection) {
+		if evidence.HasBeenUnreadyFor(is, turn.RuntimeDeadline, now) && (wasExcused || !turn.IsCorrection) {
 			want.Annotations[v1beta2.AnnotationRolloutExcused] = v1beta2.ValueTrue
 		}
 	}

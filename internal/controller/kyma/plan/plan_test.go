@@ -41,8 +41,8 @@ func decided() channel.Decision {
 func TestEntry(t *testing.T) {
 	former := &v1beta2.ModuleStatus{
 		Name: "keda", Channel: "regular", Version: "1.0.0", State: v1beta2.StateReady,
-		Manifest: referenceTo("v", "Manifest", "kcp-system", "a-keda-1", 2),
-		Template: referenceTo("v", "ModuleTemplate", "kcp-system", "keda-1.0.0", 1),
+		Manifest: newReference("v", "Manifest", "kcp-system", "a-keda-1", 2),
+		Template: newReference("v", "ModuleTemplate", "kcp-system", "keda-1.0.0", 1),
 	}
 	blocked := channel.Decision{Channel: "slow", Blocker: &channel.Blocker{Code: "ChannelNotFound",
 		Message: "no such channel", KeepInstalled: true}}
@@ -214,7 +214,7 @@ func TestManifestOnControlPlane(t *testing.T) {
 		"nothing installed": {here, ""},
 		"installed":         {recorded, v1beta2.TargetControlPlane},
 	} {
-		if is := installedTargetCluster(tc.manifest); is != tc.want {
+		if is := targetIfInstalled(tc.manifest); is != tc.want {
 			t.Errorf("%s: %q, want %q", reason, is, tc.want)
 		}
 	}
@@ -272,7 +272,7 @@ func TestEditedSources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := want.DeepCopy()
 			c.edit(is)
-			if got := IsEdited(is); got != c.edited {
+			if got := HasEditedVersionOrSources(is); got != c.edited {
 				t.Errorf("%s: edited is %v, want %v", c.reason, got, c.edited)
 			}
 		})

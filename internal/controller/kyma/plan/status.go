@@ -82,7 +82,7 @@ func entryOf(m *Module, now time.Time) v1beta2.ModuleStatus {
 	}
 	if d.Template != nil {
 		e.FQDN, e.OCMComponentName = d.Component, d.Component
-		e.Template = referenceTo(v1beta2.GroupVersion.String(), "ModuleTemplate", d.Template.Namespace,
+		e.Template = newReference(v1beta2.GroupVersion.String(), "ModuleTemplate", d.Template.Namespace,
 			d.Template.Name, d.Template.Generation)
 	}
 	if m.Manifest != nil {
@@ -173,7 +173,7 @@ func addBlocker(e *v1beta2.ModuleStatus, m *Module) {
 // addManifest adds the references, the version and the state of the module's Manifest to an entry.
 func addManifest(e *v1beta2.ModuleStatus, m *Module, now time.Time) {
 	is := m.Manifest
-	e.Manifest = referenceTo(v1beta2.GroupVersion.String(), "Manifest", is.Namespace, is.Name, is.Generation)
+	e.Manifest = newReference(v1beta2.GroupVersion.String(), "Manifest", is.Namespace, is.Name, is.Generation)
 	e.Version = InstalledOrRequestedVersion(is)
 	if e.Version == "" {
 		e.Version = is.Spec.Version
@@ -201,7 +201,7 @@ func resourceOf(m *Module) *v1beta2.ObjectReference {
 	if cr == nil || m.Manifest.Spec.CustomResourcePolicy != v1beta2.CreateAndDelete {
 		return nil
 	}
-	r := referenceTo(cr.GetAPIVersion(), cr.GetKind(), cr.GetNamespace(), cr.GetName(), 0)
+	r := newReference(cr.GetAPIVersion(), cr.GetKind(), cr.GetNamespace(), cr.GetName(), 0)
 	if t := m.Decision.Template; t != nil && t.Annotations[v1beta2.AnnotationIsClusterScoped] == "true" {
 		r.Metadata.Namespace = ""
 	}
@@ -241,8 +241,8 @@ func statusNotSavedCondition(m *v1beta2.Manifest) *metav1.Condition {
 	return nil
 }
 
-// CountReady returns the number of modules that are Ready or unmanaged, and the number of all modules.
-func CountReady(modules []v1beta2.ModuleStatus) (ready, total int) {
+// CountReadyOrUnmanaged returns the number of modules that are Ready or unmanaged, and the number of all modules.
+func CountReadyOrUnmanaged(modules []v1beta2.ModuleStatus) (ready, total int) {
 	for _, m := range modules {
 		if m.State == v1beta2.StateReady || m.State == v1beta2.StateUnmanaged {
 			ready++
@@ -287,13 +287,13 @@ const SlowModuleDelay = 10 * time.Second
 
 // IsSlow reports whether a Manifest has been Processing for at least SlowModuleDelay.
 func IsSlow(m *v1beta2.Manifest, now time.Time) bool {
-	return m.Status.State == v1beta2.StateProcessing && !now.Before(ProcessingSince(m).Add(SlowModuleDelay))
+	return m.Status.State == v1beta2.StateProcessing && !now.Before(NotReadySinceOrCreation(m).Add(SlowModuleDelay))
 }
 
-// ProcessingSince returns the time at which a Manifest stopped being Ready: the last transition of its condition Ready.
-// If the Manifest has no condition Ready, or the condition is True, ProcessingSince returns the creation time of the
-// Manifest.
-func ProcessingSince(m *v1beta2.Manifest) time.Time {
+// NotReadySinceOrCreation returns the time at which a Manifest stopped being Ready: the last transition of its
+// condition Ready. If the Manifest has no condition Ready, or the condition is True, NotReadySinceOrCreation returns
+// the creation time of the Manifest.
+func NotReadySinceOrCreation(m *v1beta2.Manifest) time.Time {
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue {
 		return c.LastTransitionTime.Time
@@ -351,8 +351,8 @@ func RemoteStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	return s
 }
 
-// referenceTo returns an object reference for the status entry of a module.
-func referenceTo(apiVersion, kind, namespace, name string, generation int64) *v1beta2.ObjectReference {
+// newReference returns an object reference for the status entry of a module.
+func newReference(apiVersion, kind, namespace, name string, generation int64) *v1beta2.ObjectReference {
 	return &v1beta2.ObjectReference{
 		APIVersion: apiVersion, Kind: kind,
 		Metadata: v1beta2.ObjectReferenceMeta{Name: name, Namespace: namespace, Generation: generation},

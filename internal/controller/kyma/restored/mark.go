@@ -16,15 +16,15 @@ import (
 )
 
 // MarkOrCreateManifest marks the Manifest of a module, or creates a marked Manifest, and sets the status entry of the
-// Kyma in memory. Before MarkOrCreateManifest creates a Manifest, it calls the parameter prepare with the new Manifest.
-// If the Manifest was changed after it was read, MarkOrCreateManifest returns a conflict and changes nothing.
+// Kyma in memory. Before MarkOrCreateManifest creates a Manifest, it calls the parameter prepareNew with the new
+// Manifest. If the Manifest was changed after it was read, MarkOrCreateManifest returns a conflict and changes nothing.
 func MarkOrCreateManifest(ctx context.Context, c client.Client, kyma *v1beta2.Kyma, lost Module,
-	prepare func(*v1beta2.Manifest)) error {
+	prepareNew func(*v1beta2.Manifest)) error {
 	m := lost.Manifest
 	switch {
 	case m == nil:
-		m = newManifest(kyma, lost)
-		prepare(m)
+		m = newManifestWithoutSources(kyma, lost)
+		prepareNew(m)
 		if err := c.Create(ctx, m, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 			return fmt.Errorf("creating Manifest %s, which was lost: %w", m.Name, err)
 		}
@@ -105,20 +105,20 @@ func WithoutRestoredChanges(before *v1beta2.KymaStatus, saved *v1beta2.Kyma,
 // WithoutReportedRemovals returns the previous status of a Kyma without the modules whose removal was reported before
 // the manager stopped, so that the removal is not reported twice. If the manager stops after it has recorded the
 // removal of a module in the control plane and before it has recorded the removal in the runtime, the Manifest of the
-// module looks lost, and a new Manifest is created for the module. The parameter "names" contains the modules with a
-// new Manifest. If objects of the module are found in the runtime, the new Manifest gets an inventory: the module was
+// module looks lost, and a new Manifest is created for the module. The parameter "recreated" contains the modules with
+// a new Manifest. If objects of the module are found in the runtime, the new Manifest gets an inventory: the module was
 // not removed, and only its Manifest in the control plane was lost. If the new Manifest gets no inventory, and the
 // module has no entry in the saved status any more, the module was removed, and its removal was already reported before
 // the manager stopped. WithoutReportedRemovals also returns the names of the modules for which it is not known yet
 // whether they were lost or removed.
 func WithoutReportedRemovals(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest,
-	names []string) (*v1beta2.KymaStatus, []string) {
+	recreated []string) (corrected *v1beta2.KymaStatus, undecided []string) {
 	var unknown []string
-	for _, name := range names {
+	for _, name := range recreated {
 		m := manifestOf(manifests, name)
 		switch {
 		case m != nil && len(m.Status.Synced) > 0:
-		case entryOf(saved, name) != nil:
+		case requestedOrMandatoryEntry(saved, name) != nil:
 			unknown = append(unknown, name)
 		default:
 			previous = previous.DeepCopy()
@@ -129,10 +129,10 @@ func WithoutReportedRemovals(previous *v1beta2.KymaStatus, saved *v1beta2.Kyma, 
 	return previous, unknown
 }
 
-// newManifest returns a Manifest for a module whose Manifest was lost. The new Manifest has no sources, so nothing is
-// installed. The new Manifest names the custom resource of the module, so that a deletion of the Manifest deletes the
-// custom resource first.
-func newManifest(kyma *v1beta2.Kyma, lost Module) *v1beta2.Manifest {
+// newManifestWithoutSources returns a Manifest for a module whose Manifest was lost. The new Manifest has no sources,
+// so nothing is installed. The new Manifest names the custom resource of the module, so that a deletion of the Manifest
+// deletes the custom resource first.
+func newManifestWithoutSources(kyma *v1beta2.Kyma, lost Module) *v1beta2.Manifest {
 	component := cmp.Or(lost.Entry.OCMComponentName, lost.Entry.FQDN)
 	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: kyma.Namespace, Name: v1beta2.ManifestName(kyma.Name, component, lost.Name),

@@ -100,7 +100,7 @@ func FindLost(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest
 // lostModule decides for one module whether the control plane has lost its state; FindLost calls it for every module.
 // The parameter lostStatus is true if the Kyma has no status although its runtime was in use.
 func lostModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
-	known, seen := entryOf(kyma, name), entryOf(remote, name)
+	known, seen := requestedOrMandatoryEntry(kyma, name), requestedOrMandatoryEntry(remote, name)
 	entry, isNewer := known, false
 	if seen != nil && isLater(seen, known, kyma, remote) {
 		entry, isNewer = seen, true
@@ -113,12 +113,13 @@ func lostModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lo
 		return nil
 	case isNewer:
 		lost.Version = probableRuntimeVersion(entry)
-		if isInstalled(entry) && m != nil && m.Spec.Version == lost.Version && m.Status.Version == lost.Version &&
+		if isInstalledCompletely(entry) && m != nil && m.Spec.Version == lost.Version &&
+			m.Status.Version == lost.Version &&
 			len(m.Status.Synced) > 0 {
 			return nil
 		}
 		return lost
-	case entry != nil && isInstalled(entry) && (m == nil || hasNoStatus):
+	case entry != nil && isInstalledCompletely(entry) && (m == nil || hasNoStatus):
 		lost.Version = probableRuntimeVersion(entry)
 		return lost
 	case entry == nil && hasNoStatus && lostStatus:
@@ -128,9 +129,10 @@ func lostModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lo
 	return nil
 }
 
-// entryOf returns the status entry of a module, or nil if there is none. For a mandatory module, entryOf builds an
-// entry with only the fields that lostModule uses: version, component, custom resource, state and last change.
-func entryOf(k *v1beta2.Kyma, name string) *v1beta2.ModuleStatus {
+// requestedOrMandatoryEntry returns the status entry of a module, or nil if there is none. For a mandatory module,
+// requestedOrMandatoryEntry builds an entry with only the fields that lostModule uses: version, component, custom
+// resource, state and last change.
+func requestedOrMandatoryEntry(k *v1beta2.Kyma, name string) *v1beta2.ModuleStatus {
 	if e := k.ModuleStatus(name); e != nil {
 		return e
 	}
@@ -184,8 +186,8 @@ func isLater(seen, known *v1beta2.ModuleStatus, kyma, remote *v1beta2.Kyma) bool
 	return !isKnown && !last.Started.Before(&changelog.Last(known.History).Started)
 }
 
-// isInstalled reports whether an entry shows that a version of the module was installed completely.
-func isInstalled(e *v1beta2.ModuleStatus) bool {
+// isInstalledCompletely reports whether an entry shows that a version of the module was installed completely.
+func isInstalledCompletely(e *v1beta2.ModuleStatus) bool {
 	if e.State == v1beta2.StateDeleting {
 		return false
 	}

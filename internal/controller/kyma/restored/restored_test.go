@@ -162,7 +162,7 @@ func TestFindNotRequested(t *testing.T) {
 	if len(lost) != 1 || !lost[0].IsMandatory {
 		t.Fatalf("got %v, want the mandatory module", lost)
 	}
-	if m := newManifest(kymaWith(nil, 1), lost[0]); !m.IsMandatory() {
+	if m := newManifestWithoutSources(kymaWith(nil, 1), lost[0]); !m.IsMandatory() {
 		t.Errorf("got labels %v, want those of a mandatory module", m.Labels)
 	}
 	k := kymaWith(nil, 1)
@@ -189,7 +189,7 @@ func TestNewManifest(t *testing.T) {
 	e.FQDN = "example.com/module/m"
 	e.Resource = &v1beta2.ObjectReference{APIVersion: "example.com/v1", Kind: "Sample",
 		Metadata: v1beta2.ObjectReferenceMeta{Name: "sample", Namespace: "kyma-system"}}
-	m := newManifest(k, Module{Name: "m", Version: "2.0.0", Entry: e})
+	m := newManifestWithoutSources(k, Module{Name: "m", Version: "2.0.0", Entry: e})
 	if want := v1beta2.ManifestName("a", "example.com/module/m", "m"); m.Name != want || m.Spec.Version != "" ||
 		m.Annotations[v1beta2.AnnotationRuntimeVersion] != "2.0.0" {
 		t.Errorf("got %s with version %q and %v, want %s", m.Name, m.Spec.Version, m.Annotations, want)
@@ -202,7 +202,7 @@ func TestNewManifest(t *testing.T) {
 	setEntryWithManifestRef(k, e, m)
 	e = k.ModuleStatus("m")
 	e.FQDN = "example.com/renamed/m"
-	if again := newManifest(k, Module{Name: "m", Version: "2.0.0", Entry: e}); again.Name != m.Name {
+	if again := newManifestWithoutSources(k, Module{Name: "m", Version: "2.0.0", Entry: e}); again.Name != m.Name {
 		t.Errorf("got %s, want the recorded name %s", again.Name, m.Name)
 	}
 }

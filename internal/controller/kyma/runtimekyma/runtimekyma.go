@@ -108,11 +108,11 @@ func (s *Schema) Decode(u *unstructured.Unstructured) (*v1beta2.Kyma, error) {
 	if violation := s.violation(u); violation != "" {
 		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(),
 			UID: u.GetUID(), Annotations: u.GetAnnotations()}}
-		return k, &InvalidError{Violation: loop.ClipTo(violation, maxViolation)}
+		return k, &InvalidError{Violation: loop.ClipLineTo(violation, maxViolation)}
 	}
 	k := &v1beta2.Kyma{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, k); err != nil {
-		return &v1beta2.Kyma{}, &InvalidError{Violation: loop.ClipTo(err.Error(), maxViolation)}
+		return &v1beta2.Kyma{}, &InvalidError{Violation: loop.ClipLineTo(err.Error(), maxViolation)}
 	}
 	return k, nil
 }
@@ -126,7 +126,7 @@ func (s *Schema) violation(u *unstructured.Unstructured) string {
 	}
 	if errs := append(metav1validation.ValidateLabels(labels, metadata.Child("labels")),
 		apivalidation.ValidateAnnotations(annotations, metadata.Child("annotations"))...); len(errs) > 0 {
-		return firstError(errs)
+		return firstErrorByField(errs)
 	}
 	if v := s.spec.violation(u.Object["spec"]); v != "" {
 		return "spec" + v
@@ -137,9 +137,9 @@ func (s *Schema) violation(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// firstError returns the error text of the first field, in the order of the field names. The text does not contain the
-// value of the field, because the value may have any size and content.
-func firstError(errs field.ErrorList) string {
+// firstErrorByField returns the error text of the first field, in the order of the field names. The text does not
+// contain the value of the field, because the value may have any size and content.
+func firstErrorByField(errs field.ErrorList) string {
 	e := slices.MinFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
 	return fmt.Sprintf("%s: %s: %s", e.Field, e.Type, e.Detail)
 }

@@ -94,7 +94,7 @@ func (r *Records) RecordContentOrReplacement(ctx context.Context, t *v1beta2.Mod
 			return current, nil
 		}
 		updated := current.DeepCopy()
-		want.writeTo(updated)
+		want.annotate(updated)
 		err := r.options.Client.Patch(ctx, updated, client.MergeFromWithOptions(current,
 			client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1beta2.FieldOwner))
 		if err == nil {
@@ -130,7 +130,7 @@ func nextRecord(t *v1beta2.ModuleTemplate, found string) record {
 	return record{digest: is.digest, replacedBy: found}
 }
 
-func (r record) writeTo(t *v1beta2.ModuleTemplate) {
+func (r record) annotate(t *v1beta2.ModuleTemplate) {
 	metav1.SetMetaDataAnnotation(&t.ObjectMeta, v1beta2.AnnotationContentDigest, r.digest)
 	if r.replacedBy == "" {
 		delete(t.Annotations, v1beta2.AnnotationReplacedBy)

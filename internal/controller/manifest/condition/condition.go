@@ -32,7 +32,7 @@ import (
 
 // SetAll sets all conditions of a Manifest: the condition Ready with a reason and a message, and the conditions that
 // the Kyma project's lifecycle-manager sets, too.
-func SetAll(m *v1beta2.Manifest, state v1beta2.State, reason, message string) {
+func SetAll(m *v1beta2.Manifest, state v1beta2.State, readyReason, readyMessage string) {
 	s := &m.Status
 	set := func(kind, reason string, ok bool, yes, no string) {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: no,
@@ -52,7 +52,7 @@ func SetAll(m *v1beta2.Manifest, state v1beta2.State, reason, message string) {
 		set(v1beta2.ConditionModuleCR, v1beta2.ReasonModuleCRCreated, applied, v1beta2.MessageModuleCRTrue,
 			v1beta2.MessageModuleCRFalse)
 	}
-	set(v1beta2.ConditionReady, reason, state == v1beta2.StateReady, v1beta2.OperationManifestReady, message)
+	set(v1beta2.ConditionReady, readyReason, state == v1beta2.StateReady, v1beta2.OperationManifestReady, readyMessage)
 }
 
 // Signature is the result of verifying the artefact of one source.
@@ -76,7 +76,7 @@ func SetSignatures(m *v1beta2.Manifest, signatures []Signature) {
 		switch {
 		case s.Problem != "":
 			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1beta2.ReasonSignatureMissing,
-				loop.Clip(s.Source+": "+s.Problem)
+				loop.ClipLine(s.Source+": "+s.Problem)
 		case s.Verified:
 			verified = append(verified, fmt.Sprintf("%s is signed with key %s (%s)", s.Source, s.Key, s.Kind))
 		}
@@ -86,7 +86,7 @@ func SetSignatures(m *v1beta2.Manifest, signatures []Signature) {
 		return
 	}
 	if c.Status == metav1.ConditionTrue {
-		c.Message = loop.Clip(strings.Join(verified, "; "))
+		c.Message = loop.ClipLine(strings.Join(verified, "; "))
 	}
 	meta.SetStatusCondition(&m.Status.Conditions, c)
 }
@@ -97,7 +97,7 @@ func SetSignatures(m *v1beta2.Manifest, signatures []Signature) {
 // its first text, because the texts of network errors vary.
 func SetSourcesUnreadable(m *v1beta2.Manifest, err error, uncompared []apply.Ref) {
 	const end = ": version "
-	reason, message := loop.Reason(err), loop.Clip(err.Error())
+	reason, message := loop.Reason(err), loop.ClipLine(err.Error())
 	if old := SourcesUnreadable(m); old != nil && old.Reason == reason {
 		if kept, _, found := strings.Cut(old.Message, end+m.Status.Version+" stays"); found {
 			message = kept
@@ -110,7 +110,7 @@ func SetSourcesUnreadable(m *v1beta2.Manifest, err error, uncompared []apply.Ref
 		for _, ref := range uncompared[:min(limit, len(uncompared))] {
 			names = append(names, ref.String())
 		}
-		message += "; not compared with the module until then: " + loop.Clip(strings.Join(names, ", "))
+		message += "; not compared with the module until then: " + loop.ClipLine(strings.Join(names, ", "))
 	}
 	if more := len(uncompared) - limit; more > 0 {
 		message += fmt.Sprintf(" and %d more", more)
@@ -119,8 +119,8 @@ func SetSourcesUnreadable(m *v1beta2.Manifest, err error, uncompared []apply.Ref
 		Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: m.Generation})
 }
 
-// SetSourcesReadable removes the condition that the sources cannot be read.
-func SetSourcesReadable(m *v1beta2.Manifest) {
+// RemoveSourcesUnreadable removes the condition that the sources cannot be read.
+func RemoveSourcesUnreadable(m *v1beta2.Manifest) {
 	meta.RemoveStatusCondition(&m.Status.Conditions, v1beta2.ConditionSourcesReadable)
 }
 

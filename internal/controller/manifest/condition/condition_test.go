@@ -48,7 +48,7 @@ func TestUnreadable(t *testing.T) {
 			t.Errorf("%s: got %+v, want %q", s.reason, c, s.want)
 		}
 	}
-	condition.SetSourcesReadable(m)
+	condition.RemoveSourcesUnreadable(m)
 	if len(m.Status.Conditions) != 0 {
 		t.Errorf("readable again: %+v", m.Status.Conditions)
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// DriftMessage returns a message with the names of the first objects that differ, or "" if no object differs.
-func DriftMessage(found []apply.Drifted) string {
+// UncorrectedDriftMessage returns a message with the names of the first objects that differ, or "" if no object
+// differs.
+func UncorrectedDriftMessage(found []apply.Drifted) string {
 	if len(found) == 0 {
 		return ""
 	}
@@ -22,5 +23,6 @@ func DriftMessage(found []apply.Drifted) string {
 	if more := len(found) - limit; more > 0 {
 		text = append(text, fmt.Sprintf("and %d more", more))
 	}
-	return loop.Clip(strings.Join(text, "; ")) + "; not corrected because of the annotation " + v1beta2.AnnotationDrift
+	return loop.ClipLine(strings.Join(text,
+		"; ")) + "; not corrected because of the annotation " + v1beta2.AnnotationDrift
 }

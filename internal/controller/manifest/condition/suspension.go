@@ -6,9 +6,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Suspension returns a reason and a message if a Manifest must not be reconciled. Its deletion is reconciled
-// nevertheless. If the Manifest may be reconciled, Suspension returns "" for both.
-func Suspension(m *v1beta2.Manifest) (reason, message string) {
+// ReasonToSuspend returns a reason and a message if a Manifest must not be reconciled. Its deletion is reconciled
+// nevertheless. If the Manifest may be reconciled, ReasonToSuspend returns "" for both.
+func ReasonToSuspend(m *v1beta2.Manifest) (reason, message string) {
 	if m.SkipsReconciliation() {
 		return v1beta2.ReasonSkipReconciliation, fmt.Sprintf(
 			"the status is from before the label %s was set: remove the label to continue",

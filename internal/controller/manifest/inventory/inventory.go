@@ -64,13 +64,13 @@ func NotIn(refs, others []apply.Ref) []apply.Ref {
 		func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
 }
 
-// Combine returns the objects in the parameter refs, followed by those objects in the parameter "others" that refs does
-// not contain.
-func Combine(refs, others []apply.Ref) []apply.Ref { return append(refs, NotIn(others, refs)...) }
+// AppendMissing returns the objects in the parameter refs, followed by those objects in the parameter "others" that
+// refs does not contain.
+func AppendMissing(refs, others []apply.Ref) []apply.Ref { return append(refs, NotIn(others, refs)...) }
 
-// WithRecordedFlags returns the references in the parameter refs, each with the flags (adopted, shared, pending) of its
-// entry in the recorded inventory. An object that is not recorded yet gets the flag pending.
-func WithRecordedFlags(refs, recorded []apply.Ref) []apply.Ref {
+// WithRecordedFlagsOrPending returns the references in the parameter refs, each with the flags (adopted, shared,
+// pending) of its entry in the recorded inventory. An object that is not recorded yet gets the flag pending.
+func WithRecordedFlagsOrPending(refs, recorded []apply.Ref) []apply.Ref {
 	refs = slices.Clone(refs)
 	for i, r := range refs {
 		if at := slices.IndexFunc(recorded, r.SameObject); at >= 0 {
@@ -89,9 +89,9 @@ func SetFlags(refs []apply.Ref, object apply.Ref) {
 	}
 }
 
-// WithFlagsOf returns the inventory entries with new flags: the flags adopted and shared of each entry are those of the
-// same object in the parameter refs.
-func WithFlagsOf(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
+// WithAdoptedAndSharedOf returns the inventory entries with new flags: the flags adopted and shared of each entry are
+// those of the same object in the parameter refs.
+func WithAdoptedAndSharedOf(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
 	var out []v1beta2.Resource
 	for i, e := range entries {
 		at := slices.IndexFunc(refs, Ref(e).SameObject)
@@ -122,8 +122,9 @@ func WithPendingFlagsCleared(entries []v1beta2.Resource) []v1beta2.Resource {
 	return entries
 }
 
-// Includes reports whether the inventory all has each entry of the inventory some, apart from the flag pending.
-func Includes(all, some []v1beta2.Resource) bool {
+// IncludesIgnoringPending reports whether the inventory all has each entry of the inventory some, apart from the flag
+// pending.
+func IncludesIgnoringPending(all, some []v1beta2.Resource) bool {
 	isEntry := func(x, y v1beta2.Resource) bool {
 		x.Pending = y.Pending
 		return x == y

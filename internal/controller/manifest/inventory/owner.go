@@ -26,8 +26,8 @@ type Peers struct {
 	Target v1beta2.Target
 }
 
-// include reports whether the Manifest other is on the same cluster as m.
-func (p Peers) include(m, other *v1beta2.Manifest) bool {
+// areOnSameCluster reports whether the Manifest other is on the same cluster as m.
+func (p Peers) areOnSameCluster(m, other *v1beta2.Manifest) bool {
 	if p.Target == v1beta2.TargetControlPlane {
 		return other.InstalledOrSpecTarget() == p.Target
 	}
@@ -62,7 +62,7 @@ func (p Peers) title(m *v1beta2.Manifest) string {
 
 // findOwner looks for the Manifest that an object names as its owner. findOwner returns a title of this Manifest for
 // messages, and whether the Manifest exists and has its objects on the same cluster as the Manifest m.
-func (p Peers) findOwner(ctx context.Context, m *v1beta2.Manifest, owner string) (title string, exists bool) {
+func (p Peers) findOwner(ctx context.Context, m *v1beta2.Manifest, owner string) (title string, isOnSameCluster bool) {
 	namespace, name, ok := strings.Cut(owner, "/")
 	if !ok {
 		return "", false
@@ -74,14 +74,14 @@ func (p Peers) findOwner(ctx context.Context, m *v1beta2.Manifest, owner string)
 	case err != nil: // not known: it counts as existing
 		return "Manifest " + name, true
 	}
-	return p.title(other), p.include(m, other)
+	return p.title(other), p.areOnSameCluster(m, other)
 }
 
 // Others are the Manifests of a cluster except the current one and those that are being deleted.
 type Others []v1beta2.Manifest
 
-// Others reads the other Manifests on the cluster of the Manifest m.
-func (p Peers) Others(ctx context.Context, m *v1beta2.Manifest) (Others, error) {
+// ListOtherManifests reads the other Manifests on the cluster of the Manifest m.
+func (p Peers) ListOtherManifests(ctx context.Context, m *v1beta2.Manifest) (Others, error) {
 	var list v1beta2.ManifestList
 	kyma := m.KymaName()
 	var of client.ListOption = client.MatchingFields{runtimes.KymaNameIndex: kyma}
@@ -93,7 +93,7 @@ func (p Peers) Others(ctx context.Context, m *v1beta2.Manifest) (Others, error) 
 	}
 	return slices.DeleteFunc(list.Items, func(other v1beta2.Manifest) bool {
 		return other.Name == m.Name || !other.DeletionTimestamp.IsZero() || other.IsUnmanaged() ||
-			!p.include(m, &other)
+			!p.areOnSameCluster(m, &other)
 	}), nil
 }
 
@@ -104,7 +104,7 @@ func (o Others) OfKyma(name string) Others {
 
 // HolderOf returns the name of the first Manifest in Others whose inventory contains the object in the parameter ref.
 // If no inventory contains this object, HolderOf returns "".
-func (o Others) HolderOf(ref apply.Ref) (manifest string) {
+func (o Others) HolderOf(ref apply.Ref) (namespacedName string) {
 	for i := range o {
 		for _, e := range o[i].Status.Synced {
 			if Ref(e).SameObject(ref) {
@@ -119,7 +119,7 @@ func (o Others) HolderOf(ref apply.Ref) (manifest string) {
 // stay in the cluster: objects that existed before the module, and objects that another Manifest also contains. If it
 // cannot be determined which objects stay, ToDelete returns all objects in the parameter refs.
 func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
-	others, _ := p.Others(ctx, m) // without the others, more objects count
+	others, _ := p.ListOtherManifests(ctx, m) // without the others, more objects count
 	return slices.DeleteFunc(slices.Clone(refs),
 		func(r apply.Ref) bool { return r.Adopted || r.Shared || others.HolderOf(r) != "" })
 }

@@ -48,7 +48,7 @@ func TestPeers(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := Peers{Reader: c, Target: tc.target}
-			others, err := p.Others(t.Context(), tc.of)
+			others, err := p.ListOtherManifests(t.Context(), tc.of)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,7 +5,7 @@
 // # Use
 //
 //	if manifest.IsRestored() && !manifest.HasRuntimeInventory() {
-//	    found, err := reclaim.RestoreInventory(ctx, cluster, manifest) // and save the status
+//	    found, err := reclaim.RestoreInventoryAndVersion(ctx, cluster, manifest) // and save the status
 //	}
 //
 // # How it works
@@ -33,17 +33,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 )
 
-// RestoreInventory lists the objects of a Manifest in the runtime, and sets the inventory and the version in the status
-// of the Manifest. RestoreInventory returns the number of objects that it found in the runtime. For the costs of the
-// list, see apply.ListOwned.
-func RestoreInventory(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, error) {
+// RestoreInventoryAndVersion lists the objects of a Manifest in the runtime, and sets the inventory and the version in
+// the status of the Manifest. RestoreInventoryAndVersion returns the number of objects that it found in the runtime.
+// For the costs of the list, see apply.ListOwned.
+func RestoreInventoryAndVersion(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, error) {
 	found, err := cluster.ListOwned(ctx, m.Namespace+"/"+m.Name, v1beta2.FieldOwnerApplier,
 		v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma)
 	if err != nil {
 		return 0, fmt.Errorf("listing the objects of module %s in the runtime: %w", m.ModuleName(), err)
 	}
 	s := &m.Status
-	s.Synced = inventory.Of(appendMissingAsPending(found, inventory.Refs(s.Synced)))
+	s.Synced = inventory.Of(appendNotFoundAsPending(found, inventory.Refs(s.Synced)))
 	s.AppliedDigest, s.AppliedGeneration = v1beta2.DigestUnknown, 0
 	if v := m.Annotations[v1beta2.AnnotationRuntimeVersion]; v != v1beta2.VersionUnknown && len(s.Synced) > 0 {
 		s.Version = v
@@ -51,10 +51,10 @@ func RestoreInventory(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Ma
 	return len(found), nil
 }
 
-// appendMissingAsPending returns the objects that were found, followed by the recorded objects that were not found.
+// appendNotFoundAsPending returns the objects that were found, followed by the recorded objects that were not found.
 // Objects that were not found get the inventory flag pending, because it is not known whether the module has created
 // them.
-func appendMissingAsPending(found, recorded []apply.Ref) []apply.Ref {
+func appendNotFoundAsPending(found, recorded []apply.Ref) []apply.Ref {
 	missing := inventory.NotIn(recorded, found)
 	for i := range missing {
 		missing[i].Pending = true

@@ -15,7 +15,7 @@ func TestMerge(t *testing.T) {
 	object := func(name string) apply.Ref { return apply.Ref{Version: "v1", Kind: "ConfigMap", Name: name} }
 	adopted, gone := object("adopted"), object("gone")
 	adopted.Adopted = true
-	got := appendMissingAsPending([]apply.Ref{object("new"), adopted}, []apply.Ref{object("adopted"), gone})
+	got := appendNotFoundAsPending([]apply.Ref{object("new"), adopted}, []apply.Ref{object("adopted"), gone})
 	gone.Pending = true
 	if diff := cmp.Diff([]apply.Ref{object("new"), adopted, gone}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -59,7 +59,7 @@ func (r *Renderer) Bundle(
 		options.Digest = settings.Digest(options.Digest, queries)
 	}
 	return r.Bundles.Get(rendering, options.ResultingBundleDigest(), func() (*render.Bundle, error) {
-		return r.tryRender(ctx, options.ResultingBundleDigest(), func() (*render.Bundle, error) {
+		return r.renderUnlessKnownToFail(ctx, options.ResultingBundleDigest(), func() (*render.Bundle, error) {
 			content, err := s.load(ctx)
 			if err != nil {
 				return nil, err

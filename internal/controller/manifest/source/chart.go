@@ -47,7 +47,7 @@ func (f *Finder) findChart(
 	}
 	artefact := Artefact{Digest: chart.Digest}
 	if artefact.Digest == "" { // without a digest in the index, equal versions are assumed to have equal content
-		artefact.Digest = sha256Of(chart.URL + " " + chart.Name + " " + chart.Version)
+		artefact.Digest = digestOf(chart.URL + " " + chart.Name + " " + chart.Version)
 	}
 	artefact.Load = func(ctx context.Context) (*render.Artefact, error) {
 		return f.downloadChart(ctx, repository, chart, "fetch "+c.version+chart.URL+" "+artefact.Digest)
@@ -71,14 +71,14 @@ func (f *Finder) findVersion(
 // downloadChart downloads and unpacks a chart. The reconcile that started the download may end before the download
 // does. Therefore the chart is cached for chartCachePeriod, so that a later reconcile can use it.
 func (f *Finder) downloadChart(
-	ctx context.Context, from *library.Repository, chart library.ChartVersion, key string,
+	ctx context.Context, from *library.Repository, chart library.ChartVersion, cacheKey string,
 ) (*render.Artefact, error) {
-	if content := f.cachedChart(key); content != nil {
+	if content := f.cachedChart(cacheKey); content != nil {
 		return content, nil
 	}
-	return fetchShared(ctx, f, key, fmt.Sprintf("chart %s %s to be downloaded", chart.Name, chart.Version),
+	return fetchShared(ctx, f, cacheKey, fmt.Sprintf("chart %s %s to be downloaded", chart.Name, chart.Version),
 		func(ctx context.Context) (*render.Artefact, error) {
-			if content := f.cachedChart(key); content != nil { // another download has ended since the first check
+			if content := f.cachedChart(cacheKey); content != nil { // another download has ended since the first check
 				return content, nil
 			}
 			data, err := from.Fetch(ctx, chart)
@@ -87,7 +87,7 @@ func (f *Finder) downloadChart(
 			}
 			content, err := render.Load(data, render.Limits{})
 			if err == nil {
-				f.keepChart(key, content)
+				f.keepChart(cacheKey, content)
 			}
 			return content, err
 		})
@@ -134,9 +134,10 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 
 // fetchShared runs a request only once for all callers with the same key. The request does not depend on the contexts
 // of the callers. fetchShared waits at most answerTimeout for the result. If there is no result within answerTimeout,
-// fetchShared returns a loop.Later error whose text is the parameter what. If the request fails, all callers get the
-// same error for failureCachePeriod.
-func fetchShared[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (
+// fetchShared returns a loop.Later error whose text is the parameter waitingFor. If the request fails, all callers get
+// the same error for failureCachePeriod.
+func fetchShared[T any](ctx context.Context, f *Finder, key, waitingFor string, request func(context.Context) (T,
+	error)) (
 	T, error) {
 	var none T
 	f.mu.Lock()
@@ -163,7 +164,7 @@ func fetchShared[T any](ctx context.Context, f *Finder, key, what string, reques
 		}
 		return answer.Val.(T), nil
 	case <-time.After(answerTimeout):
-		return none, loop.Later(answerPollDelay, what)
+		return none, loop.Later(answerPollDelay, waitingFor)
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}

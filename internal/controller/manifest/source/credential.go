@@ -48,7 +48,7 @@ func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *
 	for _, secret := range secrets.Items {
 		switch secret.Type {
 		case corev1.SecretTypeDockerConfigJson:
-			if err := c.keychain.Add(secret.Data[corev1.DockerConfigJsonKey]); err != nil {
+			if err := c.keychain.AddMissing(secret.Data[corev1.DockerConfigJsonKey]); err != nil {
 				return credentials{}, credentialError{fmt.Sprintf(
 					"the Secret %s/%s, key %s: %s", namespace, secret.Name, corev1.DockerConfigJsonKey, err)}
 			}

@@ -47,8 +47,8 @@ func (r *Renderer) Remember(f Failure) {
 	}
 }
 
-// tryRender renders the bundle with this digest, unless its rendering is known to fail.
-func (r *Renderer) tryRender(ctx context.Context, digest string, do func() (*render.Bundle, error)) (
+// renderUnlessKnownToFail renders the bundle with this digest, unless its rendering is known to fail.
+func (r *Renderer) renderUnlessKnownToFail(ctx context.Context, digest string, do func() (*render.Bundle, error)) (
 	*render.Bundle, error) {
 	r.mu.Lock()
 	failed, known := r.failures[digest]

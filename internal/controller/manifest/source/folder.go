@@ -75,7 +75,7 @@ func (a Artefact) subfolder(folder string) Artefact {
 		return a
 	}
 	load := a.Load
-	a.Digest = sha256Of(a.Digest + " " + folder)
+	a.Digest = digestOf(a.Digest + " " + folder)
 	a.Load = func(ctx context.Context) (*render.Artefact, error) {
 		whole, err := load(ctx)
 		if err != nil {

@@ -52,7 +52,7 @@ func (f *Finder) secretDataToInject(ctx context.Context, m *v1beta2.Manifest) (*
 // injectableSecretData returns the data of the Secrets that may be injected. A Secret must have a label that allows the
 // injection of its data. Kubeconfigs of runtimes and tokens of service accounts are never injected, even with the
 // label.
-func injectableSecretData(namespace string, secrets []corev1.Secret) render.Injection {
+func injectableSecretData(sourceNamespace string, secrets []corev1.Secret) render.Injection {
 	versions := []string{"none"}
 	data := map[string]map[string][]byte{}
 	for _, s := range secrets {
@@ -69,6 +69,6 @@ func injectableSecretData(namespace string, secrets []corev1.Secret) render.Inje
 		Data:       data,
 		Source: fmt.Sprintf("the Secrets in namespace %s of the control plane with the label %s=%s: create one with "+
 			"this name and label, which is neither an access Secret nor a token of a service account",
-			namespace, v1beta2.LabelModuleName, InjectionModule),
+			sourceNamespace, v1beta2.LabelModuleName, InjectionModule),
 	}
 }

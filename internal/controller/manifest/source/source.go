@@ -276,8 +276,8 @@ func (e refusal) Error() string { return "finding the source: " + e.problem }
 // Reason returns the reason code of the error, ReasonRefusedFeature.
 func (refusal) Reason() string { return v1beta2.ReasonRefusedFeature }
 
-// sha256Of returns the SHA-256 digest of a text.
-func sha256Of(text string) string {
+// digestOf returns the SHA-256 digest of a text.
+func digestOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256:" + hex.EncodeToString(sum[:])
 }

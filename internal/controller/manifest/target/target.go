@@ -87,14 +87,14 @@ func Of(m *v1beta2.Manifest, pool *runtimes.Pool, c *ControlPlane) Cluster {
 	return Cluster{Target: v1beta2.TargetControlPlane, pool: c.Pool, name: connectionName, reserved: &c.Reserved}
 }
 
-// IsControlPlane reports whether the module is installed on the control plane instead of the runtime of its Kyma. In
-// in-cluster mode, IsControlPlane returns false.
-func (c Cluster) IsControlPlane() bool { return c.Target == v1beta2.TargetControlPlane }
+// IsControlPlaneTarget reports whether the module is installed on the control plane instead of the runtime of its Kyma.
+// In in-cluster mode, IsControlPlaneTarget returns false.
+func (c Cluster) IsControlPlaneTarget() bool { return c.Target == v1beta2.TargetControlPlane }
 
 // StatusTarget returns the value that status.target of a Manifest has for this cluster. StatusTarget returns
 // TargetControlPlane for the control plane, and "" for a runtime.
 func (c Cluster) StatusTarget() v1beta2.Target {
-	if c.IsControlPlane() {
+	if c.IsControlPlaneTarget() {
 		return c.Target
 	}
 	return ""
@@ -180,7 +180,7 @@ func (c Cluster) StoreIn(stored *atomic.Pointer[Cluster], subscriptionKey string
 // Row 1 does not apply to the default custom resource of a module. The default custom resource is created in the
 // namespace of the Kyma, and the manager serves this namespace.
 func (c Cluster) CheckObjects(refs []apply.Ref, cr *unstructured.Unstructured) error {
-	if !c.IsControlPlane() {
+	if !c.IsControlPlaneTarget() {
 		return nil
 	}
 	refuse := func(object, why string) error {

@@ -3,7 +3,7 @@
 //
 // # Use
 //
-//	budgets.Count(before, after) // for each change of a Manifest
+//	budgets.CountNewFailure(before, after) // for each change of a Manifest
 //	if budgets.TakeExceeded(module) { … } // the module has to be reconciled without a delay
 //	budgets.Set(rollout, result.FailuresLeft) // after each reconcile
 //
@@ -49,17 +49,17 @@ type of struct {
 
 // Set records how many further failures do not halt a rollout, by stage. If the map left is nil, failures in the
 // rollout are not counted. Set keeps the map left, so the caller must not change it after the call.
-func (b *Budgets) Set(r *v1beta2.ModuleRollout, left map[string]int) {
+func (b *Budgets) Set(r *v1beta2.ModuleRollout, leftByStage map[string]int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if left == nil {
+	if leftByStage == nil {
 		delete(b.rollouts, r.Name)
 		return
 	}
 	if b.rollouts == nil {
 		b.rollouts = map[string]of{}
 	}
-	b.rollouts[r.Name] = of{module: r.Spec.Module, left: left}
+	b.rollouts[r.Name] = of{module: r.Spec.Module, left: leftByStage}
 }
 
 // ForgetInactiveRollouts forgets all rollouts for which isActive returns false.
@@ -69,9 +69,9 @@ func (b *Budgets) ForgetInactiveRollouts(isActive func(name string) bool) {
 	maps.DeleteFunc(b.rollouts, func(name string, _ of) bool { return !isActive(name) })
 }
 
-// Count counts a change of a Manifest if the change is a failure: before the change, the version that a rollout has
-// requested had not failed.
-func (b *Budgets) Count(before, after client.Object) {
+// CountNewFailure counts a change of a Manifest if the change is a failure: before the change, the version that a
+// rollout has requested had not failed.
+func (b *Budgets) CountNewFailure(before, after client.Object) {
 	was, isManifest := before.(*v1beta2.Manifest)
 	is, _ := after.(*v1beta2.Manifest)
 	if !isManifest || is == nil || !hasRolloutVersionFailed(is) || hasRolloutVersionFailed(was) {

@@ -52,12 +52,12 @@ func (g *Reader) Read(ctx context.Context, r *v1beta2.ModuleRollout, gate *v1bet
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if gate.PromQL != nil {
-		return g.query(ctx, gate.PromQL)
+		return g.queryBool(ctx, gate.PromQL)
 	}
 	return g.post(ctx, r, gate)
 }
 
-func (g *Reader) query(ctx context.Context, q *v1beta2.PromQLGate) (v1beta2.GateState, string) {
+func (g *Reader) queryBool(ctx context.Context, q *v1beta2.PromQLGate) (v1beta2.GateState, string) {
 	address := strings.TrimSuffix(q.URL, "/") + "/api/v1/query?" + url.Values{"query": {q.Expr}}.Encode()
 	var answer struct {
 		Status string `json:"status"`

@@ -178,18 +178,18 @@ func (c *Checker) RequestResult(m Move) (last Result) {
 		maps.DeleteFunc(c.checks, func(_ string, old *entry) bool { return now.Sub(old.used) > keepPeriod })
 		e = &entry{move: m, result: Result{IsRunning: true, Blocker: pendingBlocker(m)}}
 		c.checks[key] = e
-		c.request(e, 0)
+		c.requestLocked(e, 0)
 	}
 	e.used = now
 	if e.isIdle {
 		e.isIdle = false
-		c.request(e, 0)
+		c.requestLocked(e, 0)
 	}
 	return e.result
 }
 
-// request requests a check after a delay. The caller holds mu.
-func (c *Checker) request(e *entry, delay time.Duration) {
+// requestLocked requests a check after a delay. The caller holds mu.
+func (c *Checker) requestLocked(e *entry, delay time.Duration) {
 	e.due = time.Now().Add(delay)
 	c.queue.AddAfter(e.move.To.Module, delay)
 }
@@ -202,7 +202,7 @@ func (c *Checker) Start(ctx context.Context) error {
 	for range maxParallel {
 		workers.Go(func() {
 			for module, isShutDown := c.queue.Get(); !isShutDown; module, isShutDown = c.queue.Get() {
-				if e := c.take(module); e != nil {
+				if e := c.takeFirstDue(module); e != nil {
 					c.work(ctx, e)
 				}
 				c.requestNext(module)
@@ -214,9 +214,9 @@ func (c *Checker) Start(ctx context.Context) error {
 	return nil
 }
 
-// take returns the entry of a module whose check is due first, or nil if no check is due. If no caller has asked for
-// the result of an entry for idlePeriod, its check is omitted until a caller asks for the result.
-func (c *Checker) take(module string) (first *entry) {
+// takeFirstDue returns the entry of a module whose check is due first, or nil if no check is due. If no caller has
+// asked for the result of an entry for idlePeriod, its check is omitted until a caller asks for the result.
+func (c *Checker) takeFirstDue(module string) (first *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -258,11 +258,11 @@ func (c *Checker) requestNext(module string) {
 func (c *Checker) work(ctx context.Context, e *entry) {
 	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	digest, err := c.renderAndCompare(bounded, e.move)
+	digest, err := c.renderAndCompareCRDs(bounded, e.move)
 	if delay, isWaiting := loop.WaitDelay(err); isWaiting { // the request to the registry continues
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.request(e, delay)
+		c.requestLocked(e, delay)
 		return
 	}
 	if ctx.Err() != nil {
@@ -272,7 +272,7 @@ func (c *Checker) work(ctx context.Context, e *entry) {
 	if err != nil {
 		result = Result{Blocker: blockerOf(e.move, err)}
 		switch {
-		case isUnreadable(err):
+		case isUnreachableOrUnauthorized(err):
 			again = unreadableInterval
 		case !errors.Is(err, reconcile.TerminalError(nil)):
 			again = failedInterval
@@ -291,7 +291,7 @@ func (c *Checker) store(e *entry, result Result, again time.Duration) (isNew boo
 	isNew = !reflect.DeepEqual(e.result, result)
 	e.result = result
 	if again > 0 {
-		c.request(e, again)
+		c.requestLocked(e, again)
 	}
 	return isNew
 }
@@ -307,15 +307,15 @@ func (e refusedError) Error() string {
 	return content.JoinFirst(all, "; ")
 }
 
-// renderAndCompare verifies and renders the version, and compares its CustomResourceDefinitions with those of the
+// renderAndCompareCRDs verifies and renders the version, and compares its CustomResourceDefinitions with those of the
 // former version.
-func (c *Checker) renderAndCompare(ctx context.Context, m Move) (digest string, err error) {
+func (c *Checker) renderAndCompareCRDs(ctx context.Context, m Move) (digest string, err error) {
 	to, err := c.Render(ctx, m.To)
 	if err != nil || m.From.Template == nil || len(to.CRDs) == 0 {
 		return to.Digest, err
 	}
 	from, err := c.Render(ctx, m.From)
-	if _, isWaiting := loop.WaitDelay(err); isWaiting || isOutage(err) {
+	if _, isWaiting := loop.WaitDelay(err); isWaiting || isRegistryOutage(err) {
 		return "", err
 	}
 	if err == nil {
@@ -327,8 +327,8 @@ func (c *Checker) renderAndCompare(ctx context.Context, m Move) (digest string, 
 	return to.Digest, ctx.Err()
 }
 
-// isOutage reports whether a registry or repository does not answer.
-func isOutage(err error) bool {
+// isRegistryOutage reports whether a registry or repository does not answer.
+func isRegistryOutage(err error) bool {
 	switch loop.Reason(err) {
 	case v1beta2.ReasonRegistryUnreachable, v1beta2.ReasonRepositoryUnreachable:
 		return true
@@ -336,13 +336,14 @@ func isOutage(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// isUnreadable reports whether a version could not be read, although nothing is known to be wrong with it.
-func isUnreadable(err error) bool {
+// isUnreachableOrUnauthorized reports whether a version could not be read, although nothing is known to be wrong with
+// it.
+func isUnreachableOrUnauthorized(err error) bool {
 	switch loop.Reason(err) {
 	case v1beta2.ReasonRegistryUnauthorized, v1beta2.ReasonRepositoryUnauthorized, v1beta2.ReasonLoginNotFound:
 		return true
 	}
-	return isOutage(err)
+	return isRegistryOutage(err)
 }
 
 // pendingBlocker returns the blocker of a rollout that waits because the check of its version has not ended yet.
@@ -361,7 +362,7 @@ func blockerOf(m Move, err error) *v1beta2.RolloutBlocker {
 	}
 	message := text.ClipLine(err.Error(), 768)
 	switch {
-	case isUnreadable(err):
+	case isUnreachableOrUnauthorized(err):
 		return &v1beta2.RolloutBlocker{Code: v1beta2.ReasonPreflightPending, Object: objectOf(m),
 			Message: fmt.Sprintf("version %s cannot be read: %s", version, message),
 			Remedy:  "check the registry: the rollout goes on by itself when the version can be read"}
