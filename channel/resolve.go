@@ -273,7 +273,7 @@ func TemplateName(module, version string) string { return v1beta2.ModuleTemplate
 // rules are the rules 2 to 17 of the table in the package comment.
 var rules = [...]func(*search) *Blocker{
 	(*search).checkRequest, (*search).findReleaseOrLegacy, (*search).checkMandatoryMatches,
-	(*search).checkKymaSelector, (*search).findVersion,
+	(*search).checkModuleAllowedForKyma, (*search).findVersion,
 	(*search).checkRelease, (*search).findTemplate, (*search).checkWithdrawn, (*search).takeUpgradePath,
 	(*search).checkBetaAndInternal, (*search).checkReplacedContent, (*search).checkTemplateTarget,
 	(*search).checkDowngrade,
@@ -355,14 +355,14 @@ func (s *search) checkMandatoryMatches() *Blocker {
 	return nil
 }
 
-// checkKymaSelector checks whether the Kyma may have a module that is restricted to some Kymas, by this table:
+// checkModuleAllowedForKyma checks whether the Kyma may have a module that is restricted to some Kymas, by this table:
 //
 //	restricted  selector       Kymas that may have the module
 //	no          none           all Kymas
 //	no          exists         none; installed versions stay until the ModuleReleaseMeta is corrected
 //	yes         none, empty    none; installed versions stay until the ModuleReleaseMeta is corrected
 //	yes         exists         the selected Kymas; the module is removed from all other Kymas
-func (s *search) checkKymaSelector() *Blocker {
+func (s *search) checkModuleAllowedForKyma() *Blocker {
 	if s.request.Mandatory {
 		return nil
 	}

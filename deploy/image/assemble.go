@@ -170,9 +170,10 @@ func rootCertificates() []byte {
 	return text.Bytes()
 }
 
-// replaceLayout writes an OCI layout with these images and their bills of materials to a folder. If the folder has
-// another OCI layout, replaceLayout replaces it; if it has any other content, replaceLayout returns an error.
-func replaceLayout(folder string, images []*image) error {
+// removeAndWriteLayout writes an OCI layout with these images and their bills of materials to a folder. If the folder
+// has another OCI layout, removeAndWriteLayout replaces it; if it has any other content, removeAndWriteLayout returns
+// an error.
+func removeAndWriteLayout(folder string, images []*image) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("reading the folder of the layout: %w", err)

@@ -86,7 +86,7 @@ func run(ctx context.Context, o options, programs []program, out io.Writer) (err
 		}
 		images = append(images, made)
 	}
-	if err := replaceLayout(o.out, images); err != nil {
+	if err := removeAndWriteLayout(o.out, images); err != nil {
 		return err
 	}
 	for _, made := range images {

@@ -85,7 +85,7 @@ type Streams = console.Streams
 
 // Run runs the command line args, of which the first is the name of the program, and returns the exit code.
 func Run(ctx context.Context, c *config.Klm, argv []string, s Streams) int {
-	name, isCompletion := programNameOf(argv[0])
+	name, isCompletion := calledNameOf(argv[0])
 	a := &console.App{Streams: s, Config: c, Name: name, Now: time.Now}
 	root := root(a)
 	if argv = argv[1:]; isCompletion {
@@ -105,10 +105,10 @@ func Run(ctx context.Context, c *config.Klm, argv []string, s Streams) int {
 	return console.ExitCode(err)
 }
 
-// programNameOf returns the name by which the user calls the program, for messages and help. If klm is a plugin of
+// calledNameOf returns the name by which the user calls the program, for messages and help. If klm is a plugin of
 // kubectl, its file is kubectl-NAME. For shell completion of the plugin, kubectl calls a file kubectl_complete-NAME: in
 // this case, the result isCompletion is true.
-func programNameOf(file string) (name string, isCompletion bool) {
+func calledNameOf(file string) (name string, isCompletion bool) {
 	file = strings.TrimSuffix(filepath.Base(file), ".exe")
 	plugin, isCompletion := strings.CutPrefix(file, "kubectl_complete-")
 	if !isCompletion {

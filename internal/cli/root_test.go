@@ -13,7 +13,7 @@ import (
 // TestHelp checks that every verb has a description, and an example that begins with the name of the verb.
 func TestHelp(t *testing.T) {
 	for _, program := range []string{"klm", "kubectl-lifecycle"} {
-		name, _ := programNameOf(program)
+		name, _ := calledNameOf(program)
 		a := &console.App{Config: config.NewKlm(), Name: name, Now: time.Now}
 		root := root(a)
 		all := root.Commands()

@@ -158,7 +158,7 @@ func unwrapErrors(err error) []error {
 // returns false if err only wraps the result of reconcile.TerminalError.
 func isTerminalMark(err error) bool {
 	e, ok := err.(interface{ Is(error) bool }) // checks err itself, without the errors that it wraps
-	_, masked := err.(*visibleError)           //nolint:errorlint // likewise
+	_, masked := err.(*nonTerminalError)       //nolint:errorlint // likewise
 	return ok && !masked && e.Is(reconcile.TerminalError(nil))
 }
 
@@ -175,7 +175,7 @@ func asVisibleError(err error) error {
 	if !changed {
 		return err
 	}
-	return &visibleError{text: text, err: err}
+	return &nonTerminalError{text: text, err: err}
 }
 
 // textWithoutAnswerAndTerminalMark returns the text of err without the parts that are only instructions for the
@@ -211,24 +211,24 @@ func textWithoutAnswerAndTerminalMark(err error) (text string, changed bool) {
 	return text, changed
 }
 
-// visibleError is a failure with a text for people. The text leaves out the instructions for the controller in the
+// nonTerminalError is a failure with a text for people. The text leaves out the instructions for the controller in the
 // wrapped error: answers, such as a delay, and the mark of a terminal error.
-type visibleError struct {
+type nonTerminalError struct {
 	text string
 	err  error
 }
 
 // Error implements error.
-func (e *visibleError) Error() string { return e.text }
+func (e *nonTerminalError) Error() string { return e.text }
 
-// Is compares target with the errors that visibleError wraps, as errors.Is expects. If target is the error that marks
-// terminal errors, Is returns false, so that controller-runtime does not treat a visibleError as terminal.
-func (e *visibleError) Is(target error) bool {
+// Is compares target with the errors that nonTerminalError wraps, as errors.Is expects. If target is the error that
+// marks terminal errors, Is returns false, so that controller-runtime does not treat a nonTerminalError as terminal.
+func (e *nonTerminalError) Is(target error) bool {
 	return !isTerminalMark(target) && errors.Is(e.err, target)
 }
 
-// The method As searches the errors that visibleError wraps, as errors.As expects.
-func (e *visibleError) As(target any) bool { return errors.As(e.err, target) }
+// The method As searches the errors that nonTerminalError wraps, as errors.As expects.
+func (e *nonTerminalError) As(target any) bool { return errors.As(e.err, target) }
 
 // Format prints the same text for all verbs, also for %+v, so that no log shows the parts that are left out.
-func (e *visibleError) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte(e.text)) }
+func (e *nonTerminalError) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte(e.text)) }

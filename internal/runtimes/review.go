@@ -164,12 +164,12 @@ func (r *reviews) stop() {
 	}
 }
 
-// WatchRights makes the agent of a runtime report changes of the objects that determine the rights of the credential.
-// After a reported change, the pool sends a SelfSubjectRulesReview, which returns the rights of the credential. The
-// first call of WatchRights for a connection also sends a SelfSubjectRulesReview. The pool calls the function changed
-// when the rights of the credential have changed, and when the connection was made, replaced, broken or restored. If
-// there are no agents, WatchRights does nothing.
-func (p *Pool) WatchRights(kyma string, rt *Runtime, changed func()) {
+// WatchCredentialRights makes the agent of a runtime report changes of the objects that determine the rights of the
+// credential. After a reported change, the pool sends a SelfSubjectRulesReview, which returns the rights of the
+// credential. The first call of WatchCredentialRights for a connection also sends a SelfSubjectRulesReview. The pool
+// calls the function changed when the rights of the credential have changed, and when the connection was made,
+// replaced, broken or restored. If there are no agents, WatchCredentialRights does nothing.
+func (p *Pool) WatchCredentialRights(kyma string, rt *Runtime, changed func()) {
 	if rt.reviews == nil {
 		return
 	}
@@ -196,7 +196,7 @@ func (p *Pool) WatchRights(kyma string, rt *Runtime, changed func()) {
 		}})
 }
 
-// UnwatchRights ends the reports that WatchRights has requested.
+// UnwatchRights ends the reports that WatchCredentialRights has requested.
 func (p *Pool) UnwatchRights(kyma string) { p.Unsubscribe(kyma, credentialKey) }
 
 // rightsInterests returns interests in the objects that determine the rights of the credential. These objects are

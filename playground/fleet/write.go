@@ -425,7 +425,7 @@ func tokenizeVersionsAndTimes(body []byte, live *object, from *sources) []byte {
 			value, isString := op["value"].(string)
 			switch path := op["path"]; {
 			case isString && path == "/metadata/resourceVersion":
-				op["value"] = tokenizeVersionAsBeforeOrOther(value, live, from)
+				op["value"] = tokenOfRequestedVersion(value, live, from)
 			case isString && path == "/metadata/uid" && value == from.vars[0] && live != nil:
 				op["value"] = varTokenOf(0)
 			}
@@ -447,7 +447,7 @@ func tokenizeMetadataVersionAndTimes(content map[string]any, live *object, from 
 			continue
 		}
 		if version, ok := m["resourceVersion"].(string); ok {
-			m["resourceVersion"] = tokenizeVersionAsBeforeOrOther(version, live, from)
+			m["resourceVersion"] = tokenOfRequestedVersion(version, live, from)
 		}
 		tokenizeKnownTime(m, "creationTimestamp", from)
 		tokenizeKnownTime(m, "deletionTimestamp", from)
@@ -472,7 +472,7 @@ func tokenizeKnownTime(m map[string]any, key string, from *sources) {
 	}
 }
 
-func tokenizeVersionAsBeforeOrOther(version string, live *object, from *sources) string {
+func tokenOfRequestedVersion(version string, live *object, from *sources) string {
 	switch {
 	case version == "" || version == "0" || live == nil:
 		return version

@@ -587,7 +587,7 @@ func (r *Effects) Show(p *console.Page) {
 	if r.isShown {
 		return
 	}
-	r.showDiff(p)
+	r.showVersionDiff(p)
 	r.showStages(p)
 	if r.Note != "" {
 		p.Wrap("", "Note: "+r.Note)

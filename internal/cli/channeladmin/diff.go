@@ -107,8 +107,8 @@ func registryOfInstalledModule(ctx context.Context, c *connection.Cluster, given
 		"module %s is not installed from a registry in any runtime: give --registry", module)
 }
 
-// showDiff shows the difference between the contents of both versions.
-func (r *Effects) showDiff(p *console.Page) {
+// showVersionDiff shows the difference between the contents of both versions.
+func (r *Effects) showVersionDiff(p *console.Page) {
 	d := r.Diff
 	if d == nil {
 		return

@@ -374,7 +374,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			}
 		}()
 		return loop.Run(ctx, options,
-			loop.Step{Name: "announce", Do: n.setStateDeleting},
+			loop.Step{Name: "announce", Do: n.announceDeletion},
 			loop.Step{Name: "connect", Do: n.connectOrSkipCleanup},
 			loop.Step{Name: "admission", Do: n.awaitDeletionAdmission, Save: true},
 			loop.Step{Name: "modules", Do: n.deleteModules},

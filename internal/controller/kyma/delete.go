@@ -41,9 +41,9 @@ const (
 	leftToOwner       leftReason = "other owner"       // the runtime belongs to another Kyma or control plane
 )
 
-// setStateDeleting sets the state Deleting before any module is deleted, so that both copies of the Kyma report the
+// announceDeletion sets the state Deleting before any module is deleted, so that both copies of the Kyma report the
 // deletion.
-func (n *run) setStateDeleting(context.Context) error {
+func (n *run) announceDeletion(context.Context) error {
 	agentdelivery.AdoptFormerWatcherObjects(n.kyma, n.now)
 	n.deletion.isFirst = n.kyma.Status.State != v1beta2.StateDeleting
 	n.kyma.Status.State = v1beta2.StateDeleting
@@ -113,7 +113,7 @@ func (n *run) deleteControlPlaneTargetManifests(ctx context.Context) (err error)
 	for _, m := range n.sortedManifests() {
 		if m.InstalledOrSpecTarget() == v1beta2.TargetControlPlane && m.DeletionTimestamp.IsZero() {
 			module := n.moduleToDelete(m)
-			if err := n.deleteOrUpgradeManifest(ctx, &module); err != nil {
+			if err := n.deleteOrUpgradeIfDeleting(ctx, &module); err != nil {
 				return err
 			}
 		}
@@ -166,7 +166,7 @@ func (n *run) deleteModules(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := n.deleteOrUpgradeManifest(ctx, &module); err != nil {
+		if err := n.deleteOrUpgradeIfDeleting(ctx, &module); err != nil {
 			return err
 		}
 		n.modules = append(n.modules, module)

@@ -224,14 +224,14 @@ func (n *run) removeUnwantedManifests(ctx context.Context) error {
 		if m.Manifest == nil || m.IsRequested && !isForbidden {
 			continue
 		}
-		errs = append(errs, n.deleteOrUpgradeManifest(ctx, m))
+		errs = append(errs, n.deleteOrUpgradeIfDeleting(ctx, m))
 	}
 	return errors.Join(errs...)
 }
 
-// deleteOrUpgradeManifest deletes the Manifest of a module, unless it is being deleted already. Before the deletion,
-// deleteOrUpgradeManifest records in the Manifest whether the user allows the deletion of custom resources.
-func (n *run) deleteOrUpgradeManifest(ctx context.Context, m *plan.Module) error {
+// deleteOrUpgradeIfDeleting deletes the Manifest of a module, unless it is being deleted already. Before the deletion,
+// deleteOrUpgradeIfDeleting records in the Manifest whether the user allows the deletion of custom resources.
+func (n *run) deleteOrUpgradeIfDeleting(ctx context.Context, m *plan.Module) error {
 	if updated := plan.WithCustomResourceDeletion(m); updated != nil {
 		if err := n.patchManifest(ctx, m, updated); err != nil {
 			return client.IgnoreNotFound(err)

@@ -152,7 +152,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 	n.updatePolicyCondition(set)
 	n.updateSpecAcceptedCondition(set)
 	n.updateAgentCondition(set)
-	n.updateReachableCondition(out, set)
+	n.updateUnreachableWhileDeleting(out, set)
 	n.updateCredentialCondition()
 	switch {
 	case out.Err != nil:
@@ -294,9 +294,10 @@ func (n *run) reportSkippedByLabel(loop.Outcome) {
 	meta.SetStatusCondition(&n.kyma.Status.Conditions, c)
 }
 
-// updateReachableCondition sets the condition Reachable to False while the runtime of a Kyma that is being deleted is
-// unavailable. updateReachableCondition removes the condition when requests to the runtime succeed again.
-func (n *run) updateReachableCondition(out loop.Outcome, set setter) {
+// updateUnreachableWhileDeleting sets the condition Reachable to False while the runtime of a Kyma that is being
+// deleted is unavailable. updateUnreachableWhileDeleting removes the condition when requests to the runtime succeed
+// again.
+func (n *run) updateUnreachableWhileDeleting(out loop.Outcome, set setter) {
 	switch {
 	case n.DeletionDeadline == 0 || n.kyma.DeletionTimestamp.IsZero():
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionReachable)

@@ -352,7 +352,7 @@ func (n *run) subscribe(replayMissed bool) {
 // loses rights.
 func (n *run) watchRightsAndReadCredential() {
 	r, key := n.Reconciler, client.ObjectKeyFromObject(n.kyma)
-	n.Runtimes.WatchRights(key.Name, n.runtime, func() {
+	n.Runtimes.WatchCredentialRights(key.Name, n.runtime, func() {
 		r.Trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})
 	})
 	finding := n.Runtimes.Credential(key.Name, n.runtime)

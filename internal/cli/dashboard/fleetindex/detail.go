@@ -102,7 +102,7 @@ func (x *Index) markViewed(name string) *viewed {
 	if v == nil {
 		v = &viewed{name: name, ready: make(chan struct{})}
 		if len(x.viewed) >= maxViewed {
-			x.dropLeastRecentlyViewedLocked()
+			x.unwatchLeastRecentlyViewedLocked()
 		}
 		x.viewed[name] = v
 		select {
@@ -121,8 +121,8 @@ func (x *Index) markViewed(name string) *viewed {
 	return v
 }
 
-// dropLeastRecentlyViewedLocked drops the runtime that was viewed least recently. The caller holds the lock.
-func (x *Index) dropLeastRecentlyViewedLocked() {
+// unwatchLeastRecentlyViewedLocked drops the runtime that was viewed least recently. The caller holds the lock.
+func (x *Index) unwatchLeastRecentlyViewedLocked() {
 	var oldest *viewed
 	for _, v := range x.viewed {
 		if oldest == nil || v.used.Before(oldest.used) {

@@ -114,7 +114,7 @@ func (p *Policies) RefreshConfigMap(ctx context.Context) {
 	case err != nil:
 		return // whether a policy exists is not known: the policy in force stays
 	}
-	changed, problem := p.replaceOrRemove(version, func() (*channel.Policy,
+	changed, problem := p.putInForceIfChanged(version, func() (*channel.Policy,
 		error) {
 		return channel.PolicyFromConfigMap(cm.Data)
 	})
@@ -157,7 +157,7 @@ func (p *Policies) RefreshFile(ctx context.Context) bool {
 	if !errors.Is(err, fs.ErrNotExist) {
 		version = fmt.Sprintf("%v %s", err, data) // the file is small, and versions are rarely compared
 	}
-	changed, problem := p.replaceOrRemove(version, func() (*channel.Policy, error) {
+	changed, problem := p.putInForceIfChanged(version, func() (*channel.Policy, error) {
 		if err != nil {
 			return nil, &channel.MaintenancePolicyError{Problem: err.Error()}
 		}
@@ -169,10 +169,10 @@ func (p *Policies) RefreshFile(ctx context.Context) bool {
 	return changed
 }
 
-// replaceOrRemove puts a policy in force. If version is the version that was read last, replaceOrRemove does nothing.
-// Version "" means that there is no policy. replaceOrRemove returns whether the version has changed, and an error if
-// the policy cannot be used.
-func (p *Policies) replaceOrRemove(version string, parse func() (*channel.Policy, error)) (
+// putInForceIfChanged puts a policy in force. If version is the version that was read last, putInForceIfChanged does
+// nothing. Version "" means that there is no policy. putInForceIfChanged returns whether the version has changed, and
+// an error if the policy cannot be used.
+func (p *Policies) putInForceIfChanged(version string, parse func() (*channel.Policy, error)) (
 	changed bool, problem error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

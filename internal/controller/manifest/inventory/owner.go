@@ -141,7 +141,7 @@ func (w *Wait) FirstBehind(others Others, prunes bool) (title string) {
 	for i := range others {
 		m := &others[i]
 		if m.SkipsReconciliation() || m.Annotations[v1beta2.AnnotationPaused] != "" ||
-			m.Status.ObservedGeneration >= m.Generation && (!prunes || !hasFailedBeforeRecording(m)) {
+			m.Status.ObservedGeneration >= m.Generation && (!prunes || !hasLastChangeFailedBeforeRecording(m)) {
 			continue
 		}
 		if w.since.IsZero() {
@@ -156,10 +156,10 @@ func (w *Wait) FirstBehind(others Others, prunes bool) (title string) {
 	return ""
 }
 
-// hasFailedBeforeRecording reports whether the last change of a Manifest has failed before the objects of the new
-// version were recorded in the inventory. hasFailedBeforeRecording reads only the status of the Manifest. A Manifest
-// whose objects conflict with objects of another module counts as one that has recorded its objects.
-func hasFailedBeforeRecording(m *v1beta2.Manifest) bool {
+// hasLastChangeFailedBeforeRecording reports whether the last change of a Manifest has failed before the objects of the
+// new version were recorded in the inventory. hasLastChangeFailedBeforeRecording reads only the status of the Manifest.
+// A Manifest whose objects conflict with objects of another module counts as one that has recorded its objects.
+func hasLastChangeFailedBeforeRecording(m *v1beta2.Manifest) bool {
 	if m.Status.AppliedGeneration >= m.Generation {
 		return false
 	}
