@@ -39,8 +39,8 @@ type Labelled struct {
 }
 
 // ListAllByLabel returns the metadata of the objects of all kinds that match a label selector, in all namespaces, at
-// most limit objects of a kind. ListAllByLabel leaves out kinds whose objects are mostly created by the cluster itself.
-// ListAllByLabel sends two discovery requests, and one list request for each kind.
+// most limitPerKind objects of each kind. ListAllByLabel leaves out kinds whose objects are mostly created by the
+// cluster itself. ListAllByLabel sends two discovery requests, and one list request for each kind.
 func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limitPerKind int) (Labelled, error) {
 	kinds, err := c.discoverListableDeletableKinds(ctx)
 	if err != nil {

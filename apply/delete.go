@@ -433,7 +433,7 @@ func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error
 	return left, nil
 }
 
-// isNotFoundOrUnserved reports whether an error means that the object does not exist.
+// isNotFoundOrUnserved reports whether an error means that the object does not exist, or that its kind is not served.
 func isNotFoundOrUnserved(err error) bool {
 	return reasonIs(err, ObjectNotFound) || reasonIs(err, KindUnknown) || reasonIs(err, NamespaceNotFound)
 }
@@ -488,8 +488,9 @@ func deletionMessage(m *metadata) string {
 // resources are deleted.
 const instanceCleanupFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 
-// remainingInstancesSuffix returns the names of a few custom resources that the deletion of a CRD waits for. If the
-// names of the custom resources cannot be read, the error is ignored, because the names are used only in messages.
+// remainingInstancesSuffix returns the end of a message: the names of a few custom resources that the deletion of a CRD
+// waits for. If the names of the custom resources cannot be read, the error is ignored and the text is empty, because
+// the names are used only in messages.
 func (c *Cluster) remainingInstancesSuffix(ctx context.Context, crd Ref) string {
 	const few = 3
 	found, err := c.ListInstances(ctx, crd.Name, few, "")

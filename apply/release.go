@@ -130,8 +130,9 @@ func fieldManagersSuffix(managers []string) string {
 	return " (field managers " + strings.Join(managers, ", ") + ")"
 }
 
-// existingHeirs returns the other existing installations that contain the object: its co-owners, or the installation
-// whose inventory contains it.
+// existingHeirs returns the other existing installations that contain the object: its co-owners, followed by the
+// installation in the parameter claimant, whose inventory contains the object. If claimant is "", there is no such
+// installation.
 func (d *deleteCall) existingHeirs(m *metadata, claimant string) []string {
 	heirs := slices.DeleteFunc(m.coOwners(d.own.Name), func(name string) bool {
 		_, exists := d.own.titleOfOther(name)
@@ -229,8 +230,8 @@ func (d *deleteCall) applyWithoutFields(ctx context.Context, ref Ref, res resour
 	return err
 }
 
-// patchManagedFields reads the managed fields of an object, and changes only its metadata. The function change gets the
-// managed fields, and returns the merge patch. The API server accepts the patch only if the object still has the
+// patchManagedFields reads the managed fields of an object, and changes only its metadata. The function patchFor gets
+// the managed fields, and returns the merge patch. The API server accepts the patch only if the object still has the
 // resourceVersion of m or, if m is nil, the resourceVersion that was read with the managed fields.
 func (c *Cluster) patchManagedFields(ctx context.Context, ref Ref, res resource, manager string, m *metadata,
 	patchFor func(entries []json.RawMessage) (map[string]any, error)) error {

@@ -23,10 +23,10 @@ func unmetRestriction(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 	return ""
 }
 
-// isAllowedForKyma reports whether a Kyma with the given labels may have a module. The comment of search.checkSelected
-// has a table of the rules. isAllowedForKyma returns an error if the ModuleReleaseMeta contradicts itself. After an
-// error of isAllowedForKyma, no further runtime may have the module until the ModuleReleaseMeta is corrected. meta is
-// nil for a legacy module.
+// isAllowedForKyma reports whether a Kyma with the given labels may have a module. The comment of the method
+// checkModuleAllowedForKyma has a table of the rules. isAllowedForKyma returns an error if the ModuleReleaseMeta
+// contradicts itself. After an error of isAllowedForKyma, no further runtime may have the module until the
+// ModuleReleaseMeta is corrected. meta is nil for a legacy module.
 func isAllowedForKyma(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (
 	bool, error) {
 	var selector *v1beta2.Selector

@@ -107,9 +107,8 @@ func (r *rule) matches(labels map[string]string) bool {
 	return true
 }
 
-// longestOpenOrNextWindow returns the window that an update can use first. If several windows are open,
-// longestOpenOrNextWindow returns the open window that ends last. If no window is open, longestOpenOrNextWindow returns
-// the window that opens first.
+// longestOpenOrNextWindow returns the window that an update can use first. If several windows are open, this is the
+// open window that ends last. If no window is open, this is the window that opens first.
 func longestOpenOrNextWindow(windows []window, now time.Time, minRemaining time.Duration) (
 	best MaintenanceWindow, found bool) {
 	before := func(a, b MaintenanceWindow) bool {

@@ -134,8 +134,7 @@ func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit i
 }
 
 // pinURLToLayer replaces the URL of a chart by a URL with the digest of its layer. Indexes may contain URLs with a tag,
-// in
-// the form oci://host/path/name:version.
+// in the form oci://host/path/name:version.
 func (r *Repository) pinURLToLayer(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
 	tag, err := name.NewTag(strings.TrimPrefix(chart.URL, "oci://"), name.StrictValidation)
 	if err != nil {

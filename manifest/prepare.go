@@ -29,9 +29,9 @@ type release struct {
 
 	objects []*unstructured.Unstructured // render and addNamespaceIfOwned set this field
 	leftOut []string                     // set by render
-	set     apply.Set                    // set by resolve
-	refs    []apply.Ref                  // the Refs of the objects in set; set by resolve
-	custom  []apply.Ref                  // the Refs of CustomResources, in the same order; set by resolve
+	set     apply.Set                    // set by encodeAndResolveRefs
+	refs    []apply.Ref                  // the Refs of the objects in set; set by encodeAndResolveRefs
+	custom  []apply.Ref                  // the Refs of CustomResources, in the same order; set by encodeAndResolveRefs
 	done    apply.Progress
 	asked   apply.DeletionProgress
 }
@@ -235,8 +235,8 @@ func (r *release) downloadChart(ctx context.Context) (*render.Artefact, error) {
 	return render.Load(data, render.Limits{})
 }
 
-// encodeValues returns a YAML document with the values of flags. A key of flags may contain dots, which separate nested
-// keys.
+// encodeValues returns a YAML document with the values in the parameter byDottedKey. A key may contain dots, which
+// separate nested keys.
 func encodeValues(byDottedKey map[string]any) ([]byte, error) {
 	if len(byDottedKey) == 0 {
 		return nil, nil

@@ -76,9 +76,9 @@ const (
 	requestTimeout = time.Minute
 )
 
-// Find returns the newest version of a chart that satisfies the constraint in the parameter constraint. The parameter
-// version is an exact version or a range such as "1.x" or ">=1.2 <2". "" means any version except pre-releases;
-// ">0.0.0-0" includes pre-releases.
+// Find returns the newest version of a chart that satisfies the parameter constraint. The constraint is an exact
+// version or a range such as "1.x" or ">=1.2 <2". "" means any version except pre-releases; ">0.0.0-0" includes
+// pre-releases.
 //
 // If the URL of the repository begins with oci://, Find sends one small request for an exact version or a digest
 // sha256:<hex>, and lists the tags for a range. If the URL begins with https:// or http://, Find requests the index of

@@ -242,7 +242,8 @@ func (a *Artefact) Kind() Kind { return a.kind }
 // registry uses the same digest for the layer.
 func (a *Artefact) Digest() string { return a.digest }
 
-// detectKindAndUnpackSubcharts finds the top folder and detects the kind of its content.
+// detectKindAndUnpackSubcharts finds the top folder and detects the kind of its content. If the content is a chart,
+// detectKindAndUnpackSubcharts also unpacks the archives of its subcharts.
 func (a *Artefact) detectKindAndUnpackSubcharts(left *input.Budget) error {
 	roots := []string{a.root}
 	if top, ok := onlyFolder(a.files); ok && a.root == "." {

@@ -156,7 +156,8 @@ func (v content) setFoldedTree(tree map[string]any) error {
 	return json.Unmarshal(data, &v)
 }
 
-// restoreUneditedLosses puts values that were lost in a conversion back into an object.
+// restoreUneditedLosses puts values that were lost in a conversion back into an object. A value that was edited since
+// the conversion is kept.
 func (v content) restoreUneditedLosses(all []loss) error {
 	if len(all) == 0 {
 		return nil

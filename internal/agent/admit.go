@@ -163,9 +163,8 @@ type admission struct {
 	metrics *metrics
 }
 
-// queueEventIfChanged queues an event about the object of a webhook call. If the method decide does not return the
-// constant report, queueEventIfChanged queues no event. queueEventIfChanged returns the message for the answer to the
-// API server.
+// queueEventIfChanged queues an event about the object of a webhook call. If the method classify does not return the
+// constant report, no event is queued. queueEventIfChanged returns the message for the answer to the API server.
 func (a *admission) queueEventIfChanged(manager string, v *review) (message string) {
 	object := v.reviewedObject()
 	name := protocol.Name{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}

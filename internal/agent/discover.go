@@ -40,7 +40,7 @@ type answer struct {
 // cacheTTL is the time for which discovery is cached. cacheTTL is short, so that the kinds of a new CRD are found soon.
 const cacheTTL = time.Second
 
-// getCached reads JSON from a path of the API server.
+// getCached reads JSON from a path of the API server. Answers and errors are cached for cacheTTL.
 func (d *discovery) getCached(ctx context.Context, path string, into any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

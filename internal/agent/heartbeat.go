@@ -128,7 +128,8 @@ type problems struct {
 	all map[string]string // guarded by mu
 }
 
-// setAndNotify stores the text of the problem with the given key. An empty text removes the problem.
+// setAndNotify stores the text of the problem with the given key. An empty text removes the problem. If the text of the
+// problem has changed, setAndNotify calls p.changed.
 func (p *problems) setAndNotify(key, text string) {
 	p.mu.Lock()
 	changed := p.all[key] != text

@@ -179,9 +179,9 @@ func connOf(r *http.Request) *conn {
 	return c
 }
 
-// markIfForwardingPeer reports whether a connection without TLS comes from one of the networks in ForwardedFrom.
-// Without TLS, only a client in these networks may send the certificate of a runtime in the header
-// X-Forwarded-Client-Cert.
+// markIfForwardingPeer reports whether a connection without TLS comes from one of the networks in ForwardedFrom. If it
+// does, markIfForwardingPeer marks the connection as the connection of a peer. Without TLS, only a client in these
+// networks may send the certificate of a runtime in the header X-Forwarded-Client-Cert.
 func (l *Listener) markIfForwardingPeer(c *conn) (isPeer bool) {
 	if !slices.ContainsFunc(l.forwardedFrom, func(p netip.Prefix) bool { return p.Contains(c.remote) }) {
 		return false

@@ -59,7 +59,7 @@ func newRelay(l *Listener) *relay {
 	}
 }
 
-// closeIdleConnections closes idle connections.
+// closeIdleConnections closes the idle connections to the reconciling replica and to other managers.
 func (r *relay) closeIdleConnections() {
 	r.leader.CloseIdleConnections()
 	r.managers.CloseIdleConnections()

@@ -83,7 +83,7 @@ func completeContexts(a *console.App) console.Completion {
 // Streams are the input and output of a command. Reports are written to Out, progress and errors to Err.
 type Streams = console.Streams
 
-// Run runs the command line args, of which the first is the name of the program, and returns the exit code.
+// Run runs the command line argv, of which the first is the name of the program, and returns the exit code.
 func Run(ctx context.Context, c *config.Klm, argv []string, s Streams) int {
 	name, isCompletion := calledNameOf(argv[0])
 	a := &console.App{Streams: s, Config: c, Name: name, Now: time.Now}

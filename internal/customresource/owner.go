@@ -19,8 +19,8 @@ type ownership struct {
 	others    []string           // namespace/name of the other Manifests of the runtime
 }
 
-// The method readOwnership reads all Manifests of the runtime, and returns the data from which the owners of custom
-// resources are determined.
+// readOwnership reads all Manifests of the runtime, and returns the data from which the owners of custom resources are
+// determined.
 func (q Question) readOwnership(ctx context.Context, pages []apply.Instances) (ownership, error) {
 	own := ownership{inventory: q.Inventory}
 	for _, page := range pages {

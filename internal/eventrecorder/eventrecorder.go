@@ -155,7 +155,7 @@ func isRecordedOnKymaInstead(o runtime.Object, reason string) bool {
 	return false
 }
 
-// goTypeName returns the kind of an object.
+// goTypeName returns the name of the Go type of an object, which is the same as the kind of the object.
 func goTypeName(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
 // runtimeOf returns the runtime to which an object belongs. For the limit of events, an object that belongs to no

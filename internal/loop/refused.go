@@ -16,11 +16,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// reportIfRefused is called when the API server refuses the status of an object. reportIfRefused writes the reason into
-// the condition Ready, so that the object does not show the previous status as if it were current. The patch of
-// reportIfRefused contains no part of the refused status. If the parameter saveErr is not a refusal by the API server,
-// such as a timeout, reportIfRefused sends no request. If the condition Ready already shows this refusal,
-// reportIfRefused sends no request either.
+// reportIfRefused is called when saving the status of an object has failed with the error saveErr. If saveErr is a
+// refusal by the API server, reportIfRefused writes the reason into the condition Ready, so that the object does not
+// show the previous status as if it were current. The patch of reportIfRefused contains no part of the refused status.
+// If saveErr is another error, such as a timeout, reportIfRefused sends no request. If the condition Ready already
+// shows this refusal, reportIfRefused sends no request either.
 func (r *runner) reportIfRefused(ctx context.Context, saveErr error) error {
 	before := conditionsOf(r.saved)
 	if !isRefusal(saveErr) || before == nil {

@@ -227,7 +227,7 @@ func publishEvent(pool *runtimes.Pool, queues kymaQueues, kyma string, e protoco
 	}
 }
 
-// listedOrMissedEvent returns a Listed event if the agent has sent all objects of a started watch, or a Missed event.
+// listedOrMissedEvent returns a Listed event if the agent has sent all objects of a started watch, else a Missed event.
 func listedOrMissedEvent(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	if !e.ObjectsComplete {
 		return runtimes.Event{Missed: true, Interest: i}
@@ -295,14 +295,14 @@ func (h *heartbeats) nextInterval() time.Duration {
 // countValidPeriod is how long the number of Kymas is used before the Kymas are counted again.
 const countValidPeriod = time.Minute
 
-// cachedKymaCount returns the number of Kymas in the cache, or the last result if the Kymas cannot be listed.
+// cachedKymaCount returns the number of Kymas in the cache, counted at most countValidPeriod ago if they can be listed.
 func (h *heartbeats) cachedKymaCount() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Since(h.countedAt) < countValidPeriod {
 		return h.kymas
 	}
-	h.countedAt = time.Now() // also after a failure, because each heartbeat and each reconcile calls count
+	h.countedAt = time.Now() // also after a failure, because each heartbeat and each reconcile calls cachedKymaCount
 	var list v1beta2.KymaList
 	if err := h.reader.List(h.base, &list, client.InNamespace(h.namespace), client.UnsafeDisableDeepCopy); err == nil {
 		h.kymas = len(list.Items)

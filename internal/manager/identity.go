@@ -26,8 +26,8 @@ type identities struct {
 	metadata  bool          // the reader contains only the metadata of Kymas
 }
 
-// setUpIdentities returns the identities of all Kymas. With shards, the cache of the manager contains only some Kymas,
-// so setUpIdentities makes a separate cache with the metadata of all Kymas.
+// setUpIdentities indexes the Kymas by the name in their certificates. With shards, the cache of the manager contains
+// only some Kymas, so setUpIdentities makes a separate cache with the metadata of all Kymas.
 func setUpIdentities(ctx context.Context, f foundation) (*identities, error) {
 	commonNames := func(o client.Object) []string { return []string{commonName(o)} }
 	if err := f.manager.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, commonNames); err != nil {

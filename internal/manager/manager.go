@@ -227,8 +227,9 @@ func newManager(r replica) (ctrl.Manager, client.WithWatch, error) {
 	return mgr, live, nil
 }
 
-// setUpPool returns the pool of connections to runtimes. The pool connects to each runtime with the kubeconfig in its
-// access Secret. In in-cluster mode, the only runtime is the cluster of the manager.
+// setUpPool makes the pool of connections to runtimes, and the indexes of the cache that the pool needs. The pool
+// connects to each runtime with the kubeconfig in its access Secret. In in-cluster mode, the only runtime is the
+// cluster of the manager.
 func setUpPool(ctx context.Context, f foundation, r replica) (*runtimes.Pool, error) {
 	for _, kind := range kindsIndexedByKyma(f.config) {
 		if err := runtimes.IndexByKyma(ctx, f.manager.GetFieldIndexer(), kind); err != nil {

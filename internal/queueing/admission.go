@@ -113,7 +113,9 @@ func (a *Admission) notify(next []string) {
 	}
 }
 
-// startTimeoutChecksLocked starts the timer for AdmissionTimeout if any runtime is waiting.
+// startTimeoutChecksLocked starts the timer that checks for admissions older than AdmissionTimeout, unless the timer is
+// running. The timer is started again as long as any runtime is waiting. The caller of startTimeoutChecksLocked must
+// hold mu.
 func (a *Admission) startTimeoutChecksLocked() {
 	if a.timerRunning {
 		return

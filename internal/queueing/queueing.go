@@ -23,7 +23,8 @@
 //
 //	limit                                            applies to             value
 //	rollout [Admission] of the Kyma controller       Fleet                  [RolloutLimit]: half of the workers, at least 1
-//	staggered enqueueing, see [StaggerInBackground]              Fleet                  10 ms between two requests, or --catalog-spread in all
+//	staggered enqueueing, see [StaggerInBackground]  Fleet                  10 ms between two requests, or
+//	                                                                        --catalog-spread in all
 //	new-runtime [Admission] of the Kyma controller   any class but Person   --max-new-runtimes runtimes get their first modules
 //	removal [Admission] of the Kyma controller       any class              --max-new-runtimes runtimes lose all modules
 //	[WriteLimiter]                                   any class but Person   --max-control-plane-writes at the same time, and
@@ -42,8 +43,7 @@
 //
 //   - It marks a runtime as urgent when a person changes the desired state of the runtime.
 //   - It adds requests with [Add] or with a [Trigger].
-//   - It reconciles with a context that [Urgent.Context] returns, and sets [Urgent.RequeuePriority] in its
-//     result.
+//   - It reconciles with a context that [Urgent.Context] returns, and sets [Urgent.RequeuePriority] in its result.
 //   - It clears the mark when the runtime has reached its desired state.
 //
 // # What it does not do

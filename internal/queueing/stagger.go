@@ -2,7 +2,7 @@ package queueing
 
 import "time"
 
-// staggerInterval is the maximum time between two calls of [StaggerInBackground].
+// staggerInterval is the maximum time between two calls that [StaggerInBackground] makes.
 const staggerInterval = 10 * time.Millisecond
 
 // StaggerInBackground calls the function add with each item, in order. The interval between two calls of add is 10 ms.

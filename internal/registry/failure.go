@@ -71,7 +71,8 @@ func classifyError(doing, ref string, err error) error {
 	return out
 }
 
-// registryMessageSuffix returns the first error message in a response of the registry, shortened.
+// registryMessageSuffix returns a space and the first error message in a response of the registry, shortened. If the
+// response has no error message, registryMessageSuffix returns "".
 func registryMessageSuffix(answer *transport.Error) string {
 	if len(answer.Errors) == 0 {
 		return ""

@@ -28,7 +28,7 @@
 // [Registry.Write] writes a component version that ocm.Pack has made or that [Registry.Artifact] has read. The blobs
 // are written first and the tag last.
 //
-// # CosignArtifacts
+// # Signatures
 //
 // If there is a trust policy (Options.Trust), artefacts below the prefix of a rule must be signed by a key of this
 // rule:

@@ -72,7 +72,8 @@ func pinTaggedLayers(signed *ocm.ImageManifest, c *Component) error {
 }
 
 // pinSignedAndDropOthers replaces the references of layers and images by references with the signed digests. The
-// signature of a descriptor covers the digest of each resource, but not its location.
+// signature of a descriptor covers the digest of each resource, but not its location. pinSignedAndDropOthers drops
+// layers without a signed digest. If the module is installed from such a layer, the result is an error.
 func (r *Registry) pinSignedAndDropOthers(ctx context.Context, s *session, found *ocm.ImageManifest,
 	d *ocm.Descriptor, c *Component) error {
 	layers, images := map[string]Layer{}, []string(nil)

@@ -321,9 +321,9 @@ func (a *advance) rolloutStartedAt() time.Time {
 	return a.Now
 }
 
-// keepUsableAdmissions finds the runtimes that were admitted and have not begun yet. A runtime that has begun its
-// update needs no admission any more. A runtime that cannot begin now loses its admission, so that it occupies no slot;
-// the runtime is admitted again when it can begin.
+// keepUsableAdmissions keeps the admissions of the runtimes that have not begun yet and can begin now. A runtime that
+// has begun its update needs no admission any more. A runtime that cannot begin now loses its admission, so that it
+// occupies no slot; the runtime is admitted again when it can begin.
 func (a *advance) keepUsableAdmissions() {
 	before := a.admitted
 	a.admitted = place.Admitted{}

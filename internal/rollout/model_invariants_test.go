@@ -22,55 +22,55 @@ import (
 // deliberate defect in the code. TestModel detected each mutation, because the check of the invariant with the number
 // in the first column failed (-rapid.steps=80):
 //
-//	    mutation                                                                    checks until it failed
-//	1   one slot more in a stage / in the fleet / in a minute (admitStage)          4 / 16 / 5
-//	2   an admission counts without the stage (turnIn, rule 5)                      595, found as 1
-//	2   a stage counts without an admission (turnIn, rule 5)                        2
-//	2   an admission counts in a paused rollout (turnIn, rule 5)                    52
-//	2   a runtime that is not admitted is taken back (turnBack)                     37
-//	3   the soak is cut by an hour / gates are not asked (progress)                 1 / 14
-//	3   an approval of another plan counts (judgeGate), which is 12 of the design   222
-//	3   a soak does not begin again after the clock was set (restartAllDelaysIfClockChanged)           1273, found as 22
-//	4   a halted rollout keeps its admissions (keepHaltedIfHaltedAtSet)                            497
-//	4   a freeze does not stop urgent rollouts (isExcepted)                         74
-//	5   a runtime that waits gets an older version (keep)                           1, found as 6
-//	6   a runtime with an earlier attempt gets the proven version (keep)            3
-//	6   runtimes are taken back without a declared edge (abortAndTakeBack)                   2
-//	6   a halt takes back without an edge / although paused / resumed (shouldTakeBackHalted)   212 / 104 / 151
-//	6   a halt takes back by Hold / without a halt (shouldTakeBackHalted)                      107 / 11
-//	7   a version is taken back and not withdrawn (PlanMove, row 5)                   62, found as 6
-//	7   a version that was taken back is not recorded as such (PlanMove, row 5)       151
-//	9   the rank depends on the number of calls (Places.Of)                         1
-//	10  a runtime that cannot begin keeps its admission (keepUsableAdmissions)               203
-//	10  the coordinator ignores a deferral (blockerIfAdmitted) / the controllers do (turnIn) 3 / 682
-//	10  a deferred runtime keeps its stage waiting (isStartAwaited)                      9
-//	11  a stage needs no evidence (checkEvidence)                                     334
-//	11  deadlines do not begin again after the clock was set (since)                259
-//	14  an emergency ignores the preflight (hold)                                   60, found as 4
-//	14  a line counts again (urgency.Of) / an urgency goes past a pause / a halt    7 / 96 / 343
-//	14  a normal rollout has no gates / an emergency no limits (urgency.ShortenOrSkipStage)    0 / 0
-//	15  a rollout that was deleted runs at once (pauseRemade)                       5
-//	15  the pause of a rollout that was not recorded is lost (create)               14
-//	16  a failure of the registry counts as any other (judgeBegun, rule 7)         39
-//	17  an excused runtime is not counted / a failed one twice (tally.count)        111 / 2, found as 11
-//	17  a way back for those that fail counts all (judge, row 1)                    393, found as 10
-//	18  runtimes are not sorted (judgeAll)                                          2
-//	20  a move has the revision of the one before (create)                          0
-//	20  a rollout that was not recorded is made again (create)                      1
-//	20  a rollout that was not recorded is adopted for another plan (create)        40, found as 22
-//	22  a manager that ends between two writes leaves a rollout (wasActiveEndedByUnrecordedMove)    65
-//	22  a resumption does not end a halt (resume)                                   61
-//	22  a deferral never ends / counts from now on (DeferrableUntil)                  15 / 15
-//	22  times in the future are kept (hasFutureTimes)                               1273
-//	23  the version of a completed rollout is not the proven one (PlanMove)           1, found as 22
-//	24  one failure more than the budget is allowed (stageOverBudget)               2
+//	    mutation                                                                                  checks to failure
+//	1   one slot more in a stage / in the fleet / in a minute (admitStage)                        4 / 16 / 5
+//	2   an admission counts without the stage (turnInStages, rule 5)                              595, found as 1
+//	2   a stage counts without an admission (turnInStages, rule 5)                                2
+//	2   an admission counts in a paused rollout (turnInStages, rule 5)                            52
+//	2   a runtime that is not admitted is taken back (turnWhileTakingBack)                        37
+//	3   the soak is cut by an hour / gates are not asked (passProvenStages)                       1 / 14
+//	3   an approval of another plan counts (judgeGate), which is 12 of the design                 222
+//	3   a soak does not begin again after the clock was set (restartAllDelaysIfClockChanged)      1273, found as 22
+//	4   a halted rollout keeps its admissions (keepHaltedIfHaltedAtSet)                           497
+//	4   a freeze does not stop urgent rollouts (isExcepted)                                       74
+//	5   a runtime that waits gets an older version (keptVersion)                                  1, found as 6
+//	6   a runtime with an earlier attempt gets the proven version (keptVersion)                   3
+//	6   runtimes are taken back without a declared edge (abortAndTakeBack)                        2
+//	6   a halt takes back without an edge / although paused / resumed (shouldTakeBackHalted)      212 / 104 / 151
+//	6   a halt takes back by Hold / without a halt (shouldTakeBackHalted)                         107 / 11
+//	7   a version is taken back and not withdrawn (PlanMove, row 5)                               62, found as 6
+//	7   a version that was taken back is not recorded as such (PlanMove, row 5)                   151
+//	9   the rank depends on the number of calls (Places.Of)                                       1
+//	10  a runtime that cannot begin keeps its admission (keepUsableAdmissions)                    203
+//	10  the coordinator ignores a deferral (blockerIfAdmitted) / controllers do (turnInStages)    3 / 682
+//	10  a deferred runtime keeps its stage waiting (isStartAwaited)                               9
+//	11  a stage needs no evidence (checkEvidence)                                                 334
+//	11  deadlines do not begin again after the clock was set (since)                              259
+//	14  an emergency ignores the preflight (addHolds)                                             60, found as 4
+//	14  a line counts again (urgency.Of) / an urgency goes past a pause / a halt                  7 / 96 / 343
+//	14  a normal rollout has no gates / an emergency no limits (urgency.ShortenOrSkipStage)       0 / 0
+//	15  a rollout that was deleted runs at once (pauseRemade)                                     5
+//	15  the pause of a rollout that was not recorded is lost (makeOrAdoptUnrecorded)              14
+//	16  a failure of the registry counts as any other (judgeBegun, rule 7)                        39
+//	17  an excused runtime is not counted / a failed one twice (tally.count)                      111 / 2, found as 11
+//	17  a way back for those that fail counts all (judge, row 1)                                  393, found as 10
+//	18  runtimes are not sorted (judgeAll)                                                        2
+//	20  a move has the revision of the one before (makeOrAdoptUnrecorded)                         0
+//	20  a rollout that was not recorded is made again (makeOrAdoptUnrecorded)                     1
+//	20  a rollout that was not recorded is adopted for another plan (makeOrAdoptUnrecorded)       40, found as 22
+//	22  a manager that ends between two writes leaves a rollout (wasActiveEndedByUnrecordedMove)  65
+//	22  a resumption does not end a halt (applyResumption)                                        61
+//	22  a deferral never ends / counts from now on (DeferrableUntil)                              15 / 15
+//	22  times in the future are kept (hasFutureTimes)                                             1273
+//	23  the version of a completed rollout is not the proven one (PlanMove)                       1, found as 22
+//	24  one failure more than the budget is allowed (stageOverBudget)                             2
 //
 // Invariant 8 (nothing lowers a version except a request) needs no check, because nothing else in the simulation lowers
 // a version. The table has no mutation for invariant 19 (the status is small), because the fourteen runtimes of
 // TestModel cannot make the status large; TestStatusSize checks a large fleet. No single mutation violates invariant
-// 13, because the functions judge and turnBack ensure it independently of each other. Invariant 7 is also checked by
-// TestSteps in package channel, and invariant 21 is checked in package plan. Promotions are tested by another
-// model-based test, in package promotion.
+// 13, because the functions judge and turnWhileTakingBack ensure it independently of each other. Invariant 7 is also
+// checked by TestSteps in package channel, and invariant 21 is checked in package plan. Promotions are tested by
+// another model-based test, in package promotion.
 //
 // Invariant 18 is violated if the first status of a halted rollout calls the failures of some runtimes inconclusive,
 // and a later status does not. A long run of TestModel found this defect; TestFailedAndLost finds the defect at once.

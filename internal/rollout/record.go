@@ -188,7 +188,8 @@ func (c *Channel) wasActiveEndedByUnrecordedMove() bool {
 		r.Status.Phase == v1beta2.RolloutEndedAborted && r.Spec.State != v1beta2.RolloutAborted)
 }
 
-// abortAndTakeBack records that a channel was set back to its proven version during a rollout.
+// abortAndTakeBack ends the active rollout of a channel that was set back to its proven version. If runtimes have the
+// newer version and a downgrade is safe, abortAndTakeBack makes a rollout that takes these runtimes back.
 func (r *Recorded) abortAndTakeBack(c Channel, proven string) {
 	s := &r.Status
 	newer := s.Target
@@ -225,9 +226,9 @@ func (c *Channel) shouldTakeBackHalted(s *v1beta2.ChannelStatus) bool {
 		r.Spec.To == s.Target && c.checkDowngrade(r.Spec.To, s.Version) == nil
 }
 
-// takeBackRestIfSafe is called when a person sets the channel back after a halt. takeBackRestIfSafe takes all runtimes
-// that still have the version of the halted rollout back to the proven version. Before that, the policy may have taken
-// back only the runtimes in which the version has failed.
+// takeBackRestIfSafe is called when a person sets the channel back after a halt. If a downgrade is safe,
+// takeBackRestIfSafe takes all runtimes that still have the version of the halted rollout back to the proven version.
+// Before that, the policy may have taken back only the runtimes in which the version has failed.
 func (r *Recorded) takeBackRestIfSafe(c Channel, newer, proven string) {
 	isUnderWay := c.Active != nil && !c.Active.Status.Phase.IsOver()
 	if isUnderWay && !c.Active.Spec.OnlyFailed || c.checkDowngrade(newer, proven) != nil ||
@@ -277,11 +278,10 @@ func (r *Recorded) begin(c Channel, target, lineage string) {
 }
 
 // makeOrAdoptUnrecorded makes the rollout for the move m of the channel. If there is an unrecorded rollout with the
-// same plan, makeOrAdoptUnrecorded adopts the unrecorded rollout instead. By adopting the unrecorded rollout,
-// makeOrAdoptUnrecorded skips no revision, and keeps a pause, an abort or an approval by a person. If the unrecorded
-// rollout has another plan, the caller has to end the unrecorded rollout. If a person has paused or aborted an
-// unrecorded rollout for the same move, the new rollout is also paused or aborted, so that nothing bypasses the
-// decision of the person.
+// same plan, makeOrAdoptUnrecorded adopts the unrecorded rollout instead. The adoption skips no revision, and keeps a
+// pause, an abort or an approval by a person. If the unrecorded rollout has another plan, the caller has to end the
+// unrecorded rollout. If a person has paused or aborted an unrecorded rollout for the same move, the new rollout is
+// also paused or aborted, so that nothing bypasses the decision of the person.
 func (r *Recorded) makeOrAdoptUnrecorded(c Channel, m Move) {
 	s := &r.Status
 	m.Namespace, m.Module, m.Channel = c.Release.Namespace, c.Release.Name, c.Name
@@ -303,8 +303,8 @@ func (r *Recorded) makeOrAdoptUnrecorded(c Channel, m Move) {
 }
 
 // PlanDifference returns the first difference between a rollout that exists and the rollout that the same move would
-// get now, as a text for users. PlanDifference returns "" if the rollouts are equal. PlanDifference ignores the
-// revision and the fields that people change.
+// get now, as a text for users. The revision and the fields that people change are ignored. PlanDifference returns ""
+// if the rollouts are equal.
 func PlanDifference(is, now *v1beta2.ModuleRolloutSpec) string {
 	plan := func(s *v1beta2.ModuleRolloutSpec) string {
 		c := *s

@@ -158,7 +158,7 @@ func (a *advance) judge(r *Runtime) judgement {
 	return is
 }
 
-// judgeBegun returns the verdict on a runtime that has the new version: rows 3 to 11 of the table of judge.
+// judgeBegun returns the verdict on a runtime whose update has begun: rows 3 to 11 of the table of judge.
 func (a *advance) judgeBegun(r *Runtime) judgement {
 	isSilent := !r.UnreachableSince.IsZero()
 	if r.IsReady && (!isSilent || r.Started.IsZero() || r.UnreachableSince.Before(r.Started)) {

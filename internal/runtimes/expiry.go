@@ -34,9 +34,9 @@ func (b *breaker) scheduleCredentialChecks(expiry time.Time, reviewInterval time
 	}
 }
 
-// openIfCheckFails sends a request, and opens the breaker if the runtime refuses the credential or does not answer.
-// While the breaker is open, openIfCheckFails sends no request. If repeatInterval is not 0, the check is repeated after
-// each repeatInterval.
+// openIfCheckFails calls the function check, which sends a request, and opens the breaker if check returns an error,
+// because the runtime refuses the credential or does not answer. While the breaker is open, openIfCheckFails does not
+// call check. If repeatEvery is not 0, openIfCheckFails is repeated each time this duration has passed.
 func (b *breaker) openIfCheckFails(repeatEvery time.Duration, check func() *Error) {
 	if b.err() == nil {
 		if bad := check(); bad != nil {

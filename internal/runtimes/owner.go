@@ -111,14 +111,14 @@ func (p *Pool) MarkOwned(kyma string, rt *Runtime, notifyExcept string) {
 }
 
 // Refuse records that the runtime must not be used, and notifies the subscribers of the runtime. The parameter
-// verifierKey is the Subscriber.Key of the caller: Refuse does not notify this subscriber, because it has made the
+// notifyExcept is the Subscriber.Key of the caller: Refuse does not notify this subscriber, because it has made the
 // decision itself.
 func (p *Pool) Refuse(kyma string, rt *Runtime, notifyExcept string, why *Error) {
 	p.setOwnerState(kyma, rt, notifyExcept, ownerState{refused: why})
 }
 
 // setOwnerState replaces the owner state of a connection. If the next Get may return another result than an earlier
-// Get, setOwnerState notifies all subscribers except the one with the key verifierKey.
+// Get, setOwnerState notifies all subscribers except the one with the key notifyExcept.
 func (p *Pool) setOwnerState(kyma string, rt *Runtime, notifyExcept string, state ownerState) {
 	p.mu.Lock()
 	former := rt.owner

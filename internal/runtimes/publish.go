@@ -49,8 +49,8 @@ func (p *Pool) deliverBatch(kyma string) {
 }
 
 // deliverOutbox calls the subscribers with the events in the outbox. Only one goroutine at a time delivers the events
-// of a runtime. If deliverOutbox finds that another goroutine delivers events, deliverOutbox leaves its events to the
-// other goroutine. So the order of events is kept, and no lock is held during the calls of Notify.
+// of a runtime. While another goroutine delivers events, deliverOutbox leaves its events to the other goroutine. So the
+// order of events is kept, and no lock is held during the calls of Notify.
 func (p *Pool) deliverOutbox(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -65,8 +65,8 @@ func (k *Keeper) replicaLeasesLocked() map[string]*coordinationv1.Lease {
 	return found
 }
 
-// createReplicaLeaseWithRetry creates the Lease of this replica under a name that was never used before.
-// createReplicaLeaseWithRetry returns false if ctx ends first.
+// createReplicaLeaseWithRetry creates the Lease of this replica under a name that was never used before. After a
+// failure, createReplicaLeaseWithRetry tries again with another name. It returns false if ctx ends first.
 func (k *Keeper) createReplicaLeaseWithRetry(ctx context.Context) (isCreated bool) {
 	for {
 		unique := strings.ToLower(rand.Text()[:12])

@@ -92,8 +92,8 @@ func weight(a, b string) uint64 {
 	return x ^ x>>31
 }
 
-// maxShardsPerReplica returns the maximum number of shards that one of n replicas can hold: a quarter more than an
-// equal share.
+// maxShardsPerReplica returns the maximum number of shards that each replica can hold, for a number of replicas: a
+// quarter more than an equal share.
 func maxShardsPerReplica(replicas int) int { return (Count*5 + 4*replicas - 1) / (4 * replicas) }
 
 // Assign returns the replica of each shard, or "" if there are no replicas. The assignment depends only on the set of

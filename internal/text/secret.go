@@ -28,7 +28,8 @@ func IsSensitiveKey(name string) bool { return secretName.MatchString(name) }
 // IsSensitiveValue reports whether a value looks like a secret: a private key, a token or a kubeconfig.
 func IsSensitiveValue(value string) bool { return secretForm.MatchString(value) }
 
-// WithoutAssignedSecrets returns a text without logins in URLs, and with [Hidden] in place of passwords and tokens.
+// WithoutAssignedSecrets returns a text without logins in URLs, and with [Hidden] in place of passwords, tokens,
+// secrets and API keys in assignments such as password=abc.
 func WithoutAssignedSecrets(text string) string {
 	return secretAssignment.ReplaceAllString(WithoutURLLogins(text), "${1}"+Hidden)
 }

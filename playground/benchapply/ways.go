@@ -117,7 +117,8 @@ func (b *bench) flags(name, ns string) *genericclioptions.ConfigFlags {
 	return flags
 }
 
-// measureInstall installs the module once in its own namespace, and deletes it.
+// measureInstall installs the module once in its own namespace, measures this installation, and deletes the
+// cluster-scoped objects of the module.
 func (b *bench) measureInstall(ctx context.Context, w way, ns string) (sample, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	if _, err := b.kubernetes.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {

@@ -335,7 +335,8 @@ func (b *bench) sendHeartbeats(t *tally) error {
 	})
 }
 
-// runInFlood measures a load while another runtime sends as many requests as it can.
+// runInFlood runs a load while another runtime sends as many requests as it can. floodAnswers has the number of answers
+// to the other runtime, by status.
 func (b *bench) runInFlood(ctx context.Context, t *tally, load func(*tally) error) (floodAnswers map[int]int,
 	err error) {
 	o := b.order

@@ -143,7 +143,7 @@ type Load struct {
 
 // setBestAndWithin sets Best to the best round of each measurement. For the measurements connect and most, the best
 // round is the round with the highest rate. For the measurements without a throughput, the best round is the round with
-// the shortest delay.
+// the shortest delay. Then setBestAndWithin sets Within, from the best round of the measurement steady.
 func (r *Result) setBestAndWithin() {
 	r.Best = r.Rounds[0]
 	for _, round := range r.Rounds[1:] {

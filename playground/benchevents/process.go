@@ -233,7 +233,8 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return <-done
 }
 
-// reportAfterGC returns a report with the resource usage of the listener's process.
+// reportAfterGC returns a report with the resource usage of the listener's process. The memory is measured after a
+// garbage collection.
 func reportAfterGC(l *backchannel.Listener, delivered int64) report {
 	cpu := processorTime()
 	runtime.GC()

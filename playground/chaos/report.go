@@ -147,8 +147,9 @@ func (r *run) awaitIdleManager(ctx context.Context) error {
 	})
 }
 
-// awaitIdleManagerAndCheck checks that the manager has stopped writing, that the state equals want, and that the
-// manager does not use much more memory and goroutines than before.
+// awaitIdleManagerAndCheck waits until the manager is idle. Then awaitIdleManagerAndCheck checks that the manager has
+// stopped writing, that the state equals want, and that the manager does not use much more memory and goroutines than
+// before.
 func (r *run) awaitIdleManagerAndCheck(ctx context.Context, want picture, before usage) error {
 	if err := r.awaitIdleManager(ctx); err != nil {
 		return err

@@ -61,8 +61,8 @@ func (r *run) tryRequest(ctx context.Context, e event) error {
 	return r.land.PatchDesiredKymaSpec(ctx, e.Target, func(s *v1beta2.KymaSpec) { s.Modules = c.modules })
 }
 
-// ensureRuntimeRegistered creates the access Secret and the Kyma of a runtime unless they exist.
-// ensureRuntimeRegistered waits for the deletion of a former Kyma.
+// ensureRuntimeRegistered creates the access Secret and the Kyma of a runtime unless they exist. While a former Kyma is
+// being deleted, ensureRuntimeRegistered returns an error.
 func (r *run) ensureRuntimeRegistered(ctx context.Context, name string) error {
 	k := r.kymaWithNameOnly(name)
 	err := r.land.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKeyFromObject(k), k)
@@ -131,8 +131,8 @@ func (r *run) firstProblem(ctx context.Context, wantVersions map[string]map[stri
 	return ""
 }
 
-// unregisterAllAndAwaitEmpty removes all Kymas, and waits until the state of all clusters equals the parameter empty,
-// which is their state before the first Kyma was created.
+// unregisterAllAndAwaitEmpty removes all Kymas and their access Secrets, and waits until the state of all clusters
+// equals the parameter empty, which is their state before the first Kyma was created.
 func (r *run) unregisterAllAndAwaitEmpty(ctx context.Context, empty picture) error {
 	for _, name := range r.options.Runtimes {
 		e := event{What: "remove", Target: name, change: &change{remove: true}}

@@ -240,8 +240,8 @@ func (s *apiServer) awaitReady(ctx context.Context) error {
 	})
 }
 
-// awaitPodPrerequisites waits for the objects that must exist before pods can be created: the default ServiceAccount
-// with its certificate, and a node.
+// awaitPodPrerequisites waits for the objects that must exist before pods can be created: the default ServiceAccount,
+// and the ConfigMap with the root certificate of the cluster.
 func (s *apiServer) awaitPodPrerequisites(ctx context.Context) error {
 	return s.await(ctx, "waiting for the cluster", func() error {
 		if _, err := s.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(

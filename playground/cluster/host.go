@@ -580,7 +580,7 @@ func (r *running) stopControllersAndNode() {
 	r.wg.Wait()
 }
 
-// releaseAddressAndSubnet releases the address of the cluster when the host closes.
+// releaseAddressAndSubnet releases the address of the cluster and the addresses of its pods when the host closes.
 func (c *Cluster) releaseAddressAndSubnet() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -652,6 +652,6 @@ func (c *Cluster) Cut(how Cut) { c.proxy.cut(how) }
 // Mend ends the effects of Cut and Slow.
 func (c *Cluster) Mend() { c.proxy.mend() }
 
-// Slow delays every chunk of data between clients and the API server by d, in both directions, until Mend is called. 0
-// means no delay.
+// Slow delays every chunk of data between clients and the API server by the duration perChunk, in both directions,
+// until Mend is called. 0 means no delay.
 func (c *Cluster) Slow(perChunk time.Duration) { c.proxy.slow(perChunk) }

@@ -401,7 +401,7 @@ func (p *pod) run() {
 	p.deletePod()
 }
 
-// awaitDeletionTimestamp waits until a pod whose containers have ended is deleted.
+// awaitDeletionTimestamp waits until the deletion of a pod whose containers have ended is requested.
 func (p *pod) awaitDeletionTimestamp() {
 	for p.current().DeletionTimestamp == nil {
 		select {
@@ -437,7 +437,7 @@ func succeeded(c *container) bool {
 	return c.state.Terminated != nil && c.state.Terminated.ExitCode == 0
 }
 
-// awaitReadyOrPodEnd waits until a sidecar runs and is ready.
+// awaitReadyOrPodEnd waits until a sidecar runs and is ready, or until the containers of the pod must stop.
 func (p *pod) awaitReadyOrPodEnd(c *container) (isReady bool) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

@@ -258,8 +258,8 @@ func (p *proxy) connect(client net.Conn) {
 	<-done
 }
 
-// copyThenCloseBoth copies data in chunks from one connection to the other until one of them is closed. copy then
-// closes both connections.
+// copyThenCloseBoth copies data in chunks from one connection to the other until one of them is closed. Then
+// copyThenCloseBoth closes both connections.
 func (p *proxy) copyThenCloseBoth(to, from net.Conn) {
 	defer func() {
 		_ = to.Close()
@@ -302,7 +302,8 @@ type bridge struct {
 	server *http.Server
 }
 
-// startAPIServerEgressProxy opens the socket in the folder.
+// startAPIServerEgressProxy starts a bridge. The socket of the bridge, and the file that makes an API server use the
+// bridge, are in the folder dir.
 func startAPIServerEgressProxy(ctx context.Context, dir string) (*bridge, error) {
 	socket := filepath.Join(dir, "pods.sock")
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)

@@ -14,8 +14,8 @@ import (
 )
 
 // SendInProcess sends a request as the admin of the cluster, with the given User-Agent, and returns the status and the
-// body of the answer. SendInProcess sends a request that bypasses the network, credentials, faults and counters. uri is
-// a path and a query. SendInProcess does not support watches and discovery.
+// body of the answer. The request bypasses the network, credentials, faults and counters. uri is a path and a query.
+// SendInProcess does not support watches and discovery.
 func (c *Cluster) SendInProcess(method, uri, contentType, agent string, body []byte) (
 	code int, answer []byte, err error) {
 	r, err := c.handleInProcess(c.fleet.life, method, uri, contentType, agent, body)

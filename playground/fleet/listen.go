@@ -101,7 +101,7 @@ func (f *Fleet) startServingOwnPorts() error {
 	return nil
 }
 
-// ensureServing opens the port. If the port is closed and opened again, its number stays the same.
+// ensureServing opens the port, unless it is open. If the port is closed and opened again, its number stays the same.
 func (p *ownPort) ensureServing() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

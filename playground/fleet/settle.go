@@ -161,7 +161,7 @@ func (c *Cluster) reactToRemovalLocked(gone *object) {
 	}
 }
 
-// ensurePlannedLocked plans a task for an object. The task is due after wait.
+// ensurePlannedLocked plans a task for an object, unless the same task is planned already. The task is due after wait.
 func (c *Cluster) ensurePlannedLocked(what needs, key objectKey, wait time.Duration) {
 	for i := range c.tasks {
 		if t := &c.tasks[i]; t.what == what && t.key == key {
@@ -326,8 +326,8 @@ func (c *Cluster) deleteDependentsThenOwnerLocked(o *object) {
 	}
 }
 
-// orphanThenDeleteOwnerLocked removes o from the ownerReferences of its dependents, and then removes the finalizer from
-// o.
+// orphanThenDeleteOwnerLocked removes o from the ownerReferences of its dependents, and then removes the finalizer
+// orphan from o, so that o can be deleted.
 func (c *Cluster) orphanThenDeleteOwnerLocked(o *object) {
 	uid := c.uid(o)
 	for _, d := range c.dependentsLocked(o) {
@@ -428,8 +428,8 @@ func countsText(counts map[string]int, format string) string {
 	return strings.Join(parts, ", ")
 }
 
-// setStateOrReplanLocked runs the task of an Operator: it sets status.state of a custom resource when the Deployment of
-// the Operator is available.
+// setStateOrReplanLocked runs the task of an Operator: it sets status.state of a custom resource if the Deployment of
+// the Operator is available, and plans the task again if not.
 func (c *Cluster) setStateOrReplanLocked(o *object) {
 	operator := c.fleet.operatorOf(o.body)
 	if operator.Deployment != "" {

@@ -109,7 +109,7 @@ func (a *agents) enqueue(one *agent) {
 	a.ready.Signal()
 }
 
-// runWorkerUntilClosed sends the due messages of the queued agents, one agent after the other, until the context ends.
+// runWorkerUntilClosed sends the due messages of the queued agents, one agent after the other, until close is called.
 func (a *agents) runWorkerUntilClosed(ctx context.Context) {
 	for {
 		a.mu.Lock()

@@ -72,7 +72,7 @@ func chart(runs []Run) []byte {
 	return []byte(b.String())
 }
 
-// panelSVG draws one figure.
+// panelSVG returns the SVG text that draws one figure.
 func (d *drawing) panelSVG(number int) string {
 	left, top := number%columns*panelWidth, number/columns*panelHeight
 	most := d.aim

@@ -82,7 +82,7 @@ func (c crew) waitUntilWorking(ctx context.Context, sharded bool) error {
 	})
 }
 
-// cpuAndMemory returns the sum of the resource usage of all processes of the manager.
+// cpuAndMemory returns the sum of the CPU time and of the memory of all processes of the manager.
 func (c crew) cpuAndMemory() (total usage, err error) {
 	for _, m := range c {
 		u, err := cpuAndMemoryOf(m.pid())

@@ -48,8 +48,9 @@ func measureDeletion(ctx context.Context, r *rig, s *Scenario) error {
 	return r.settleAndRecordLeftovers(ctx, s)
 }
 
-// settleAndRecordLeftovers records the objects in the clusters and the memory of the manager that remain after the
-// deletion.
+// settleAndRecordLeftovers records the Deployments that remain in the clusters after the deletion.
+// settleAndRecordLeftovers then waits until the manager is quiet, and records the memory of the manager and the
+// connections to runtimes that remain.
 func (r *rig) settleAndRecordLeftovers(ctx context.Context, s *Scenario) error {
 	left := 0
 	for i := range r.clusters {

@@ -136,7 +136,7 @@ func (o *options) applyBrief() {
 	o.calm, o.soak = 1500*time.Millisecond, time.Second
 }
 
-// logf prints the name of the next stage to standard error.
+// logf prints a message, such as the name of the next stage, to standard error.
 func (o *options) logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 func run(ctx context.Context, o *options) error {

@@ -90,7 +90,7 @@ func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run
 	return run, nil
 }
 
-// measureAndPrint runs a scenario and records the differences of all counters.
+// measureAndPrint runs a scenario, records the differences of all counters, and prints the result.
 func (r *rig) measureAndPrint(ctx context.Context, what scenario) (Scenario, error) {
 	s := Scenario{Name: what.name, Values: map[string]float64{}, Latencies: map[string]Latency{}}
 	before, err := r.readCounters(ctx)

@@ -259,8 +259,8 @@ type badVersion struct {
 	failing map[int]bool // the holders in which it fails
 }
 
-// measureBadRollout is the rollout of a version that fails in some clusters, until it has halted. Requests to clusters
-// with earlier faults are not counted, because the faults may be their cause.
+// measureBadRollout rolls out a version that fails in some clusters, and measures until some time after the halt of the
+// rollout. Requests to clusters with earlier faults are not counted, because the faults may be their cause.
 func (r *rig) measureBadRollout(ctx context.Context, s *Scenario, uncounted map[int]bool) (_ badVersion, err error) {
 	const version = "1.4.0"
 	m := r.modules[0]

@@ -131,7 +131,7 @@ func (a *agent) enqueueEventFor(c fleet.Change, watches []watchFor) {
 }
 
 // enqueueOrMergeEvent queues an event. The event is due now, or later if an event for the same object was sent
-// recently.
+// recently. If an event for the same object is still queued, enqueueOrMergeEvent only updates its field deleted.
 func (a *agent) enqueueOrMergeEvent(about subject, watchStarted, deleted bool) {
 	if e := a.pending[about]; e != nil {
 		e.deleted = deleted
@@ -184,7 +184,8 @@ func (a *agent) objectStateIfRequested(resource schema.GroupResource, watches []
 	return protocol.TrimAndEncodeState(u.Object)
 }
 
-// deliverOrDropEvent sends an event.
+// deliverOrDropEvent sends an event, or drops it if the object is no longer watched. deliverOrDropEvent returns false
+// if the event was not accepted and stays queued.
 func (a *agent) deliverOrDropEvent(ctx context.Context, about subject, e *pendingEvent) (done bool) {
 	watches := a.watches[about.resource]
 	if len(watches) == 0 { // the object is no longer watched

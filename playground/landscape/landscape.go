@@ -322,6 +322,7 @@ func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process,
 }
 
 // redirectAgents prepares an address for the listener of the next process of the manager, and returns the flags for it.
+// Without an ingress, redirectAgents also makes the relay for agents forward to this address.
 func (l *Landscape) redirectAgents() ([]string, error) {
 	if g := l.ingress; g != nil {
 		return []string{

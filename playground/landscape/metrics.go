@@ -104,7 +104,8 @@ func containsAll(series string, labels []string) bool {
 	return true
 }
 
-// ensureMetricsClient creates a service account that can read metrics, and a client with its token.
+// ensureMetricsClient creates a service account that can read metrics, and a client with its token, unless the client
+// exists already.
 func (l *Landscape) ensureMetricsClient(ctx context.Context) error {
 	if l.metrics != nil {
 		return nil

@@ -20,9 +20,9 @@ type relay struct {
 	up, down atomic.Int64 // bytes to and from the listeners
 }
 
-// RelayedAgentBytes returns the number of bytes that were sent so far from agents to the listener (up) and from the
-// listener to agents (down). The numbers include the overhead of TLS, but not the headers of TCP. The landscape needs
-// agents and must have no ingress gateway.
+// RelayedAgentBytes returns the number of bytes that were sent so far from agents to the listener of the manager
+// (toManager) and from the listener to agents (toAgents). The numbers include the overhead of TLS, but not the headers
+// of TCP. The landscape needs agents and must have no ingress gateway.
 func (l *Landscape) RelayedAgentBytes() (toManager, toAgents int64) {
 	return l.relay.up.Load(), l.relay.down.Load()
 }

@@ -22,7 +22,7 @@ type Config struct {
 	Values []byte
 	// Set contains overrides in the syntax of --set; "" means none.
 	Set string
-	// Client contains the options of Helm's install action from the key decodeClientConfig of a config.
+	// Client contains the options of Helm's install action from the key clientConfig of a config.
 	Client ClientConfig
 }
 
@@ -77,9 +77,9 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 //	configs:
 //	- name: redis                                       # name of the installation
 //	  overrides: replica.count=2,auth.enabled=false     # --set syntax, a map of values, or a text with a YAML document
-//	  decodeClientConfig: CreateNamespace=true,Timeout=10s    # --set syntax or a map
+//	  clientConfig: CreateNamespace=true,Timeout=10s    # --set syntax or a map
 //
-// In each element of the list "configs", the keys "overrides" and "decodeClientConfig" are optional. A config layer may
+// In each element of the list "configs", the keys "overrides" and "clientConfig" are optional. A config layer may
 // contain other keys, which are ignored. An empty layer contains no configs. The layer may be compressed. If several
 // configs have the same name, FindConfig returns the first one.
 //
@@ -188,7 +188,7 @@ func overridesIn(value any) (document []byte, set string, err error) {
 	return document, set, err
 }
 
-// decodeClientConfig parses the value of the key decodeClientConfig in one entry of a config layer.
+// decodeClientConfig parses the value of the key clientConfig in one entry of a config layer.
 func decodeClientConfig(value any) (ClientConfig, error) {
 	switch value := value.(type) {
 	case nil:

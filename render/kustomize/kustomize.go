@@ -76,9 +76,9 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 	})
 }
 
-// ResourceAndComponentPaths returns the paths of the directories and files to which a kustomization refers. A path that
-// leads out of the root begins with "..". For a file that is not a kustomization, ResourceAndComponentPaths returns
-// nil.
+// ResourceAndComponentPaths returns the paths of the directories and files to which a kustomization refers as its
+// resources, bases or components. A path that leads out of the root begins with "..". For a file that is not a
+// kustomization, ResourceAndComponentPaths returns nil.
 func ResourceAndComponentPaths(kustomization input.File) []string {
 	if !slices.Contains(fileNames, path.Base(kustomization.Path)) {
 		return nil

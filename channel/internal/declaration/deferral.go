@@ -34,8 +34,8 @@ func NotBefore(annotations map[string]string, module string) string {
 	return trimAndClip(annotations[v1beta2.AnnotationNotBefore])
 }
 
-// trimAndClip shortens the value of an annotation with a time, for use in messages: no valid time is longer than 64
-// bytes.
+// trimAndClip removes the white space around the value of an annotation with a time, and shortens the value for use in
+// messages: no valid time is longer than 64 bytes.
 func trimAndClip(value string) string {
 	const most = 64
 	if value = strings.TrimSpace(value); len(value) > most {

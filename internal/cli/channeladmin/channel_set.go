@@ -230,8 +230,8 @@ func waitForReadyVersion(ctx context.Context, a *console.App, c *connection.Clus
 	return ctx.Err()
 }
 
-// versionProgress returns a text about the runtimes that have the new version, and the number of runtimes that do not
-// have this version.
+// versionProgress returns a text about the runtimes in which the module is Ready with the new version, and the number
+// of runtimes in which the module is not.
 func versionProgress(fleet map[string]*fleetlist.Member, runtimes map[string]bool, o setOptions) (
 	text string, notReady int) {
 	states := map[string]int{}

@@ -33,7 +33,8 @@ func (f *diffFlags) register(c *cobra.Command) {
 	f.login.Register(c.Flags())
 }
 
-// checkAndReadLogin reads the login from the flags.
+// checkAndReadLogin reads the login from the flags. checkAndReadLogin returns an error if the flag --registry is set
+// without --diff.
 func (f *diffFlags) checkAndReadLogin(a *console.App) (err error) {
 	if !f.isWanted && f.place != "" {
 		return console.Fail(console.ExitUsage, "--registry is for --diff: add --diff")

@@ -67,8 +67,8 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 }
 
 // Preview returns the plan of the rollout that follows if a channel is moved to another version. If the parameter
-// rollout is the name of a ModuleRollout, Preview returns the plan for the remaining runtimes of this rollout. The
-// report has no plan if no runtime changes its version.
+// existingRollout is the name of a ModuleRollout, Preview returns the plan for the remaining runtimes of this rollout.
+// The report has no plan if no runtime changes its version.
 func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module, channel, version,
 	existingRollout string) (
 	*Effects, error) {

@@ -41,7 +41,7 @@ func (a *App) Print(r Report) error {
 	return nil
 }
 
-// format returns a report in the format of --output.
+// format returns the text of a report, in the form that --output selects.
 func (a *App) format(r Report) (string, error) {
 	if template, is := a.outputTemplate(config.FormatJSONPath); is {
 		return byPath(r, template)

@@ -38,8 +38,7 @@ func fieldsOf(value any) (fields any, err error) {
 }
 
 // wrapListInItems puts a list into the field items, as kubectl does, so that users can write {.items[*].name} as well
-// as
-// {[*].name}.
+// as {[*].name}.
 func wrapListInItems(fields any, template string) any {
 	if list, is := fields.([]any); is && strings.Contains(template, ".items") {
 		return map[string]any{"items": list}

@@ -156,10 +156,9 @@ func skipSpace(data []byte, i int) int {
 
 var managedFields = []byte(`"managedFields":[`)
 
-// stripManagedFieldsInPlace returns an object without its managedFields, which are often half of its size.
-// stripManagedFieldsInPlace may change its argument. stripManagedFieldsInPlace searches for the key "managedFields"
-// including its quotes. The search cannot match text inside a JSON string, because quotes inside a JSON string have a
-// backslash before them.
+// stripManagedFieldsInPlace returns an object without its managedFields, which are often half of its size. The bytes of
+// the argument may change. stripManagedFieldsInPlace searches for the key "managedFields" including its quotes. The
+// search cannot match text inside a JSON string, because quotes inside a JSON string have a backslash before them.
 func stripManagedFieldsInPlace(object []byte) []byte {
 	at := bytes.Index(object, managedFields)
 	if at < 0 {

@@ -135,7 +135,7 @@ func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error
 		client.FieldOwner(connection.FieldOwner), client.ForceOwnership), "writing the inventory")
 }
 
-// applyNamespace creates the namespace of the manager if the chart contains it. The inventory ConfigMap is written into
+// applyNamespace applies the Namespace of the manager if the chart contains it. The inventory ConfigMap is written into
 // the namespace before all other objects are applied.
 func (in *installer) applyNamespace(ctx context.Context) error {
 	for _, o := range in.objects {

@@ -194,9 +194,9 @@ func checkMigration(c *corev1.Container) *migrationReport {
 	return r
 }
 
-// markAndCountInvalidFlags marks the flags in the migration report whose values Validate refuses. Errors about flags
-// that the migration report does not contain are ignored, because klm install sets the flags that are not in the report
-// by values of the chart.
+// markAndCountInvalidFlags marks the flags in the migration report whose values Validate refuses, and counts all flags
+// that are marked as invalid. Errors about flags that the migration report does not contain are ignored, because klm
+// install sets the flags that are not in the report by values of the chart.
 func (r *migrationReport) markAndCountInvalidFlags(validateErr error) {
 	if validateErr != nil {
 		for line := range strings.Lines(validateErr.Error()) {

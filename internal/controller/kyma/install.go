@@ -229,8 +229,9 @@ func (n *run) removeUnwantedManifests(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deleteOrUpgradeIfDeleting deletes the Manifest of a module, unless it is being deleted already. Before the deletion,
-// deleteOrUpgradeIfDeleting records in the Manifest whether the user allows the deletion of custom resources.
+// deleteOrUpgradeIfDeleting deletes the Manifest of a module. If the Manifest is being deleted already, upgradeDeleted
+// is called instead. In both cases, deleteOrUpgradeIfDeleting first records in the Manifest whether the user allows the
+// deletion of custom resources.
 func (n *run) deleteOrUpgradeIfDeleting(ctx context.Context, m *plan.Module) error {
 	if updated := plan.WithCustomResourceDeletion(m); updated != nil {
 		if err := n.patchManifest(ctx, m, updated); err != nil {
@@ -420,9 +421,9 @@ func (n *run) unblockIfContentReverted(ctx context.Context, m *plan.Module) erro
 }
 
 // hasSourcesEditedByOthers reports whether somebody else has edited the sources of a Manifest: the references to the
-// artefacts of the module. hasSourcesEditedByOthers compares the sources with the digest of the sources in an
-// annotation of the Manifest. If the Manifest does not have this annotation, hasSourcesEditedByOthers knows about an
-// edit only if the manager has received the event of the edit.
+// artefacts of the module. The sources are compared with the digest of the sources in an annotation of the Manifest. If
+// the Manifest does not have this annotation, hasSourcesEditedByOthers knows about an edit only if the manager has
+// received the event of the edit.
 func (n *run) hasSourcesEditedByOthers(m *v1beta2.Manifest) bool {
 	has, known := plan.HasUneditedSources(m)
 	return known && !has || !known && n.ownWrites.isEditedByOthers(client.ObjectKeyFromObject(m))

@@ -57,7 +57,8 @@ func (r *Reconciler) verifyOwnerAndMarkLostModules(ctx context.Context, kyma *v1
 	return found, err
 }
 
-// verifyOwnerOrRefuse calls verifyOwnerAndMarkLostModules in the reconcile of a Kyma.
+// verifyOwnerOrRefuse calls verifyOwnerAndMarkLostModules in the reconcile of a Kyma. If the Kyma may not use the
+// runtime, verifyOwnerOrRefuse records the refusal, and the reconcile waits until the next poll.
 func (n *run) verifyOwnerOrRefuse(ctx context.Context, remote *v1beta2.Kyma) (err error) {
 	if n.owner, err = n.verifyOwnerAndMarkLostModules(ctx, n.kyma, n.runtime, remote); !runtimes.IsRuntimeRefused(err) {
 		return err

@@ -62,9 +62,8 @@ func (n *run) takeCachedRemote(ctx context.Context) (remote *v1beta2.Kyma) {
 }
 
 // cacheRemoteWhileProcessing keeps the Kyma that was read from the runtime in memory, so that the next reconcile need
-// not read it again. cacheRemoteWhileProcessing keeps the Kyma only if the next reconcile will probably come soon, and
-// if no event about the Kyma has arrived in this reconcile. cacheRemoteWhileProcessing does not keep the Kyma in three
-// cases:
+// not read it again. The Kyma is kept only if the next reconcile will probably come soon, and if no event about the
+// Kyma has arrived in this reconcile. The Kyma is not kept in three cases:
 //
 //   - The Kyma requests no modules: see awaitConfirmedRequest.
 //   - The Kyma has been Processing for longer than SlowModuleDelay: a Kyma that is stuck must not occupy memory.

@@ -22,7 +22,8 @@ import (
 const lastRequestLimit = 128 << 10
 
 // saveOrRemoveLastRequest stores the channel and the modules that the Kyma in the runtime requests, before the next
-// steps act on this request.
+// steps act on this request. If encodeLastRequestIfNeeded returns no value, saveOrRemoveLastRequest removes the stored
+// request.
 func (n *run) saveOrRemoveLastRequest(ctx context.Context) error {
 	if n.InCluster {
 		return nil
@@ -36,8 +37,9 @@ func (n *run) saveOrRemoveLastRequest(ctx context.Context) error {
 	})
 }
 
-// encodeLastRequestIfNeeded returns the value of AnnotationLastRequest, or "" if the last request need not be stored,
-// because the spec of the Kyma in the control plane is the same.
+// encodeLastRequestIfNeeded returns the value of AnnotationLastRequest. The result is "" if the last request need not
+// be stored, because the spec of the Kyma in the control plane is the same or the Kyma in the runtime has
+// AnnotationStartOver, or if the value would be longer than lastRequestLimit.
 func encodeLastRequestIfNeeded(kyma, remote *v1beta2.Kyma) string {
 	last := channel.LastRequest{Channel: remote.Spec.Channel, Modules: remote.Spec.Modules,
 		Deferrals: channel.DeferralAnnotations(remote)}

@@ -214,9 +214,9 @@ func (n *run) remoteAnnotations(base *render.Bundle) map[string]string {
 }
 
 // patchRemoteMetadata sets our labels and annotations on the Kyma in the runtime. Labels and annotations of other
-// clients stay unchanged. As long as the Kyma in the runtime has no record of the owner, the patch of
-// patchRemoteMetadata contains the resource version of this Kyma. Because of the resource version, the patch fails if
-// another client has changed the Kyma in the meantime, for example with the record of another owner.
+// clients stay unchanged. As long as the Kyma in the runtime has no record of the owner, the patch contains the
+// resource version of this Kyma. Because of the resource version, the patch fails if another client has changed the
+// Kyma in the meantime, for example with the record of another owner.
 func (n *run) patchRemoteMetadata(ctx context.Context, remote *v1beta2.Kyma, labels, annotations map[string]string) (
 	*v1beta2.Kyma, error) {
 	metadata := map[string]any{"labels": labels, "annotations": annotations}
@@ -331,8 +331,8 @@ func (n *run) recordEvents(before client.Object) {
 // subscriberKey returns the key with which the Kyma controller subscribes to events about the Kyma in a runtime.
 func subscriberKey(kyma string) string { return "Kyma/" + kyma }
 
-// subscribe subscribes to changes of the connection and of the Kyma in the runtime. If replay is true, subscribe also
-// requests an event for changes that were missed before.
+// subscribe subscribes to changes of the connection and of the Kyma in the runtime. If replayMissed is true, subscribe
+// also requests an event for changes that were missed before.
 func (n *run) subscribe(replayMissed bool) {
 	var interests []runtimes.Interest
 	if !n.InCluster {

@@ -309,7 +309,7 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 }
 
 // addFinalizersAndLabel adds our finalizers to the Manifest. The finalizers keep the Manifest until its objects are
-// deleted.
+// deleted. If the module is installed on the control plane, addFinalizersAndLabel also adds the label with the target.
 func (n *run) addFinalizersAndLabel(ctx context.Context) error {
 	return loop.PatchMetadata(ctx, n.Client, n.manifest, func(m *metav1.ObjectMeta) {
 		loop.AppendFinalizers(m, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval)

@@ -195,7 +195,8 @@ func (n *run) reportTakeovers(taken []apply.Takeover) {
 	}
 }
 
-// flagAndReportExisting records in the inventory which objects existed before, and records an event for each of them.
+// flagAndReportExisting records in the inventory which objects existed before, and records an event for each object
+// that was adopted or taken over.
 func (n *run) flagAndReportExisting(ctx context.Context, existing []apply.Existing) {
 	for _, e := range existing {
 		inventory.SetFlags(n.refs, e.Ref)

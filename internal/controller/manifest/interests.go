@@ -120,8 +120,8 @@ func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVe
 }
 
 // lookupOrDiscoverResource returns the API resource of a kind. If a discovery result of another runtime contains the
-// kind, lookupOrDiscoverResource uses this result. If no discovery result contains the kind, lookupOrDiscoverResource
-// sends a discovery request to the runtime of the Manifest.
+// kind, this result is used. If no discovery result contains the kind, lookupOrDiscoverResource sends a discovery
+// request to the runtime of the Manifest.
 func (n *run) lookupOrDiscoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	if n.runtime == nil {
 		if resource, known := n.cluster.LookupResource(ref); known {

@@ -19,8 +19,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// reportStartAndInventory adds the objects that will be applied to the inventory, and reports whether the status has to
-// be saved. Objects of earlier versions stay in the inventory until they are deleted.
+// reportStartAndInventory adds the objects that will be applied to the inventory. When an installation or an upgrade
+// starts, reportStartAndInventory also sets the state Processing. The result needsSave is true if the status has to be
+// saved. Objects of earlier versions stay in the inventory until they are deleted.
 func (n *run) reportStartAndInventory() (needsSave bool) {
 	s := &n.manifest.Status
 	known := inventory.Refs(s.Synced)

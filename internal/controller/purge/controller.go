@@ -182,10 +182,10 @@ type run struct {
 	now  time.Time // the current time, the same in all steps of the reconcile
 
 	begin    time.Time         // set by waitUntilPurgeAllowed: when the grace period started
-	runtime  *runtimes.Runtime // set by connect
-	memory   *memory           // set by connect; used by one reconcile at a time
-	targets  []*target         // set by survey: Manifests that are being deleted, sorted by name
-	kinds    []*kind           // set by survey: the kinds whose custom resources have to be deleted
+	runtime  *runtimes.Runtime // set by the step connect
+	memory   *memory           // set by the step connect; used by one reconcile at a time
+	targets  []*target         // set by the step survey: Manifests that are being deleted, sorted by name
+	kinds    []*kind           // set by the step survey: the kinds whose custom resources have to be deleted
 	blockers []blocker         // set by all steps: the objects or runtimes that the purge waits for
 	webhooks []webhookBlocker  // set by purgeCustomResources: requests that failed because a webhook did not answer
 	// next is set by purgeCustomResources and purgeWebhooks: the earliest time of the next action. next is zero if no
@@ -337,9 +337,9 @@ func (n *run) requeue(context.Context) error {
 	return n.warnAndRequeue(n.begin.Add(n.Grace))
 }
 
-// If an action waits for a time, warnAndRequeue requests a reconcile at that time. If no action waits for a time,
-// warnAndRequeue requests a reconcile after a delay. The longer ago the time in the parameter pollingSince is, the
-// longer is the delay.
+// warnAndRequeue records warnings about new blockers, and requests the next reconcile. If an action waits for a time,
+// warnAndRequeue requests a reconcile at that time. If no action waits for a time, warnAndRequeue requests a reconcile
+// after a delay. The longer ago the time in the parameter pollingSince is, the longer is the delay.
 func (n *run) warnAndRequeue(pollingSince time.Time) error {
 	n.recordBlockerWarnings()
 	after := loop.PollDelay(n.now, pollingSince)

@@ -257,7 +257,7 @@ func garbageCollectorFinalizers(finalizers []string) []string {
 }
 
 // overdueOrRejected returns the objects whose deletion takes longer than finalizerGracePeriod, or whose deletion the
-// API server has rejected. The purge does not wait for overdueOrRejected objects before it deletes the remaining
+// API server has rejected. The purge does not wait for overdue or rejected objects before it deletes the remaining
 // objects.
 func overdueOrRejected(left []apply.Remaining, now time.Time, grace time.Duration) []apply.Remaining {
 	return slices.DeleteFunc(slices.Clone(left), func(r apply.Remaining) bool {

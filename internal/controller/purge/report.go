@@ -51,9 +51,9 @@ func (n *run) reportNewlyDeleted(ctx context.Context, t *target, deleted []apply
 // reported.
 const waitingPeriod = 5 * time.Minute
 
-// warnAndWaitWithoutPurge is called for runtimes that are never purged. warnAndWaitWithoutPurge records an event that
-// states why the modules of the Kyma are not deleted yet. warnAndWaitWithoutPurge reads only the cache, and records the
-// same text only once.
+// warnAndWaitWithoutPurge is called for runtimes that are never purged. warnAndWaitWithoutPurge records events that
+// state why the modules of the Kyma are not deleted yet, and returns a loop.Later error. Only the cache is read, and
+// the same text is recorded only once.
 func (n *run) warnAndWaitWithoutPurge(ctx context.Context) error {
 	begun, err := n.findGracePeriodStart(ctx)
 	if err != nil {

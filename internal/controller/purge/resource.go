@@ -171,8 +171,10 @@ type kindPurge struct {
 	untouched []apply.Ref // the custom resources that must not be purged
 }
 
-// actOrCollect performs the action that actionFor returns for one custom resource. actOrCollect reports whether this
-// action needs a request to the runtime. actOrCollect returns an error only if the error concerns the whole runtime.
+// actOrCollect performs the action that actionFor returns for one custom resource. If this action is a deletion,
+// actOrCollect only adds the custom resource to toDelete, and deleteCollectedAndReport deletes the custom resource.
+// actOrCollect reports whether the action needs a request to the runtime. actOrCollect returns an error only if the
+// error concerns the whole runtime.
 func (p *kindPurge) actOrCollect(ctx context.Context, found *apply.ObjectMetadata) (needsRequest bool, err error) {
 	do, recheck := p.kind.actionFor(found, p.now, p.Grace)
 	if !recheck.IsZero() {

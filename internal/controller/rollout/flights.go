@@ -20,7 +20,7 @@ import (
 // runtimes in flight of each active rollout in memory after each reconcile. After a start of the manager, and for a
 // rollout that cannot be computed, the coordinator determines the runtimes in flight from the Manifests.
 
-// setFlightIfStaged records the runtimes that a rollout is updating.
+// setFlightIfStaged records the runtimes that a rollout with stages is updating.
 func (p *pass) setFlightIfStaged(r *v1beta2.ModuleRollout, kymas []string) {
 	if r.Spec.Policy == "" {
 		return // all runtimes are admitted at once, so no limit applies
@@ -80,7 +80,8 @@ func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, 
 	return f, nil
 }
 
-// forgetFlight records that the next status of a rollout cannot be computed now.
+// forgetFlight removes the recorded runtimes in flight of a rollout whose next status cannot be computed now. Then
+// flightOf determines the runtimes from the Manifests.
 func (p *pass) forgetFlight(rolloutName string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

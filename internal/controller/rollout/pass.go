@@ -153,7 +153,8 @@ func (p *pass) endStraysUnlessStale(ctx context.Context, strays ...rollout.Stray
 	return nil
 }
 
-// liveOrCachedRelease reads the release from the API server, with the managed fields that the cache does not have.
+// liveOrCachedRelease reads the release from the API server, with the managed fields that the cache does not have. If
+// the field Live is nil, liveOrCachedRelease returns the release from the cache.
 func (p *pass) liveOrCachedRelease(ctx context.Context) (*v1beta2.ModuleReleaseMeta, error) {
 	if p.Live == nil {
 		return p.release, nil
@@ -165,7 +166,8 @@ func (p *pass) liveOrCachedRelease(ctx context.Context) (*v1beta2.ModuleReleaseM
 	return live, nil
 }
 
-// specChannels returns the names of the channels of the module.
+// specChannels returns the names of the channels in the spec of the release. For a mandatory module, specChannels
+// returns only MandatoryChannel.
 func (p *pass) specChannels() []string {
 	if p.release.IsMandatory() {
 		return []string{v1beta2.MandatoryChannel}
@@ -574,7 +576,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 // gateInterval is the interval at which gates that need a request are read.
 const gateInterval = 30 * time.Second
 
-// If the soak of the current stage is over, readGatesAfterSoak reads those of its gates that need a request.
+// readGatesAfterSoak reads those gates of the current stage that need a request, if the soak of the stage is over.
 func (p *pass) readGatesAfterSoak(ctx context.Context, r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
 	s := &r.Status.Stage
 	if s.SoakUntil.IsZero() || p.now.Before(s.SoakUntil.Time) || int(s.Index) >= len(r.Spec.Stages) {
@@ -628,8 +630,8 @@ func (p *pass) saveRolloutStatus(ctx context.Context, r *v1beta2.ModuleRollout,
 	return nil
 }
 
-// saveStatusAndPruneRollouts writes the status of the release if it has changed. The write fails if another client has
-// written the release since it was read.
+// saveStatusAndPruneRollouts writes the status of the release and deletes old rollouts, if the status has changed. The
+// write fails if another client has written the release since it was read.
 func (p *pass) saveStatusAndPruneRollouts(ctx context.Context, next *v1beta2.ModuleReleaseMetaStatus) error {
 	if loop.Equal(&p.release.Status, next) {
 		return nil

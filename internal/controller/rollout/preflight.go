@@ -39,7 +39,7 @@ func (p *pass) preflightOf(ctx context.Context, r *v1beta2.ModuleRollout) prefli
 }
 
 // requestPreflight returns whether the version in the parameter to can be installed as an update of the version in the
-// parameter from.
+// parameter from. If this has to be checked first, requestPreflight requests the check and does not wait for it.
 func (p *pass) requestPreflight(ctx context.Context, from, to string) preflight.Result {
 	version, b := p.installableVersion(ctx, to)
 	if b != nil || p.checker == nil {

@@ -58,7 +58,8 @@ func (p *pass) judgePromotions(ctx context.Context, statuses []v1beta2.ChannelSt
 	return moves
 }
 
-// countEvidence counts the runtimes in a channel that have a version.
+// countEvidence counts the runtimes in a channel in which a version is Ready, and those in which the version is in
+// state Error.
 func (p *pass) countEvidence(ctx context.Context, channelName, version string) (v1beta2.PromotionEvidence, error) {
 	e := v1beta2.PromotionEvidence{Version: version}
 	runtimes, err := p.runtimes(ctx, channelName, time.Time{})

@@ -47,7 +47,8 @@ func slimMetadata(m *metav1.ObjectMeta) {
 	m.Annotations = deleteForeignKeys(m.Annotations)
 }
 
-// deleteForeignKeys returns those labels or annotations whose key belongs to our API group.
+// deleteForeignKeys deletes the labels or annotations whose key does not belong to our API group. The result is the map
+// that was passed.
 func deleteForeignKeys(all map[string]string) map[string]string {
 	maps.DeleteFunc(all, func(key, _ string) bool { return !strings.Contains(key, v1beta2.Group) })
 	return all

@@ -185,7 +185,8 @@ func (r *Reporter) enqueueIfUnserved(kind string, o *metav1.PartialObjectMetadat
 }
 
 // isUnserved reports whether an object has to be reported as unserved. An object in a namespace that the manager does
-// not serve has to be reported, unless a manager has copied it into a runtime, or another manager reconciles it.
+// not serve has to be reported, unless it is being deleted, a manager has copied it into a runtime, or another manager
+// reconciles it.
 func isUnserved(o client.Object, servedNamespaces []string) bool {
 	return !slices.Contains(servedNamespaces, o.GetNamespace()) && o.GetDeletionTimestamp().IsZero() &&
 		o.GetLabels()[v1beta2.LabelManagedBy] != v1beta2.ManagedByKyma &&

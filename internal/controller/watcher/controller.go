@@ -221,8 +221,8 @@ func (n *run) planRoutes(context.Context) error {
 	return nil
 }
 
-// isObjectOrKindNotFound reports whether a write failed because the API server does not serve the kind of the object
-// any more.
+// isObjectOrKindNotFound reports whether a write failed because the object does not exist, or because the API server
+// does not serve the kind of the object any more.
 func isObjectOrKindNotFound(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }

@@ -169,7 +169,8 @@ func (a *Artifact) HasRepositoryContext() (bool, error) {
 	return len(d.Component.RepositoryContexts)+len(d.RepositoryContexts) > 0, nil
 }
 
-// MediaTypeOrDefault returns the media type that the manifest states for a blob.
+// MediaTypeOrDefault returns the media type that the manifest states for a blob, or application/octet-stream if the
+// manifest does not contain the blob or cannot be parsed.
 func (a *Artifact) MediaTypeOrDefault(digest string) types.MediaType {
 	m, err := a.ParseManifest()
 	if err != nil {

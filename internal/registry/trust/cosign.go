@@ -97,7 +97,8 @@ func (f *Verification) SignatureReferrers(ctx context.Context, digest, fallbackT
 // empty config.
 var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
 
-// findReferrerSigner checks whether one referrer is a valid signature of the manifest.
+// findReferrerSigner checks whether one referrer is a valid signature of the manifest, and returns the key that has
+// made the signature. If the referrer is no valid signature, the key is nil.
 func (f *Verification) findReferrerSigner(ctx context.Context, referrer v1.Descriptor, signed *ocm.ImageManifest) (
 	*key, error) {
 	found, err := f.reader.Manifest(ctx, referrer.Digest.String())

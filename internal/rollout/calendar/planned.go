@@ -37,7 +37,8 @@ const (
 	Later = "later"
 )
 
-// addFreezesAndSuspensions adds the freezes that are in force during the month.
+// addFreezesAndSuspensions adds the freezes that are in force during the month, and the RolloutPolicies that suspend
+// all their rollouts.
 func (c *Calendar) addFreezesAndSuspensions(in Inputs) {
 	for i := range in.Policies {
 		p := &in.Policies[i]

@@ -15,9 +15,9 @@ func IsWell(s v1beta2.State) bool { return s == v1beta2.StateReady || s == v1bet
 // IsNeitherReadyNorWarning reports whether a module does not work.
 func IsNeitherReadyNorWarning(m *v1beta2.Manifest) bool { return m != nil && !IsWell(m.Status.State) }
 
-// HasBeenUnreadyFor reports whether a module has not been Ready for so long that an update would have missed its
-// deadline. The parameter atLeast is the time that a runtime has for an update. The update of a broken module is no
-// evidence about the new version.
+// HasBeenUnreadyFor reports whether a module has not been Ready for at least the time in the parameter atLeast, which
+// is the time that a runtime has for an update. If so, an update would have missed its deadline. The update of a broken
+// module is no evidence about the new version.
 func HasBeenUnreadyFor(m *v1beta2.Manifest, atLeast time.Duration, now time.Time) bool {
 	if m == nil || IsWell(m.Status.State) {
 		return false

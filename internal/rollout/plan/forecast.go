@@ -338,7 +338,8 @@ func (f *forecast) nextStageBegin(stage int, begin time.Time) time.Time {
 
 // quorumTime returns the expected time at which a stage has its quorum. At this time, enough runtimes of the stage are
 // proven, among those that have been able to begin their updates. If no runtime of the stage can begin its update
-// before a deadline, the stage passes at the deadline, and the result hasQuorum is false.
+// before a deadline, the stage passes at the deadline, and the result hasQuorum is false. The result hasQuorum is also
+// false for a stage without runtimes, which passes when it begins.
 func (f *forecast) quorumTime(stage int, begin time.Time) (at time.Time, hasQuorum bool) {
 	opened, proven := f.opened[stage], f.proven[stage]
 	if f.Stages[stage].Runtimes == 0 {

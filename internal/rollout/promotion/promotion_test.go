@@ -280,15 +280,15 @@ func TestMissing(t *testing.T) {
 // column. TestModel detected each mutation. The number at the end of a row shows which random run (of 80 steps) was the
 // first to fail, with -rapid.seed=1:
 //
-//	checkHold     a hold ends with the next move            31
-//	checkHold     a move by a person is no hold             31
-//	checkHold     the annotation does not hold (row 4)      7
-//	checkHold     the release of an older hold counts       31
+//	checkHold                a hold ends with the next move            31
+//	checkHold                a move by a person is no hold             31
+//	checkHold                the annotation does not hold (row 4)      7
+//	checkHold                the release of an older hold counts       31
 //	checkChannelsAndVersion  the channel it comes from moves (row 5)   80
-//	Judge         the channel it goes to moves (row 5)      81
+//	Judge                    the channel it goes to moves (row 5)      81
 //	checkChannelsAndVersion  a withdrawn version is promoted (row 6)   27
 //	checkChannelsAndVersion  it is not proven for long enough (row 7)  2
-//	Judge         a version is lowered                      4
+//	Judge                    a version is lowered                      4
 //
 // TestModel cannot detect the mutation that a move to the promoted version holds the promotion, because this mutation
 // only makes promotions rarer. TestJudge checks that a move to the promoted version does not hold the promotion.

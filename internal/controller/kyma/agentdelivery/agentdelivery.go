@@ -4,9 +4,10 @@
 // # Use
 //
 //	a := agentdelivery.New(agentdelivery.Options{…}, agentdelivery.Controller{…})
-//	plan, err := a.PlanDeliveryAndAddRefs(ctx, target)  // save the status, which lists the objects, before the next call
+//	plan, err := a.PlanDeliveryAndAddRefs(ctx, target)
+//	…                                          // save the status, which lists the objects, before the next call
 //	recheckAfter, err := a.DeliverOrRemove(ctx, target, plan)
-//	err := a.Run(ctx)                            // works on Controller.Reviews
+//	err := a.Run(ctx)                          // works on Controller.Reviews
 //
 // # How it works
 //

@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// UncorrectedDriftMessage returns a message with the names of the first objects that differ, or "" if no object
-// differs.
+// UncorrectedDriftMessage returns a message with the names of the first objects that differ, and with the reason why
+// they are not corrected. If no object differs, UncorrectedDriftMessage returns "".
 func UncorrectedDriftMessage(found []apply.Drifted) string {
 	if len(found) == 0 {
 		return ""

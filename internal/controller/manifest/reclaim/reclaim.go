@@ -4,7 +4,7 @@
 //
 // # Use
 //
-//	if manifest.IsRestored() && !manifest.HasRuntimeInventory() {
+//	if manifest.IsRestored() && !manifest.IsInventoryReadFromRuntime() {
 //	    found, err := reclaim.RestoreInventoryAndVersion(ctx, cluster, manifest) // and save the status
 //	}
 //
