@@ -578,7 +578,11 @@ func testSmallerInstallation(t *testing.T, l *landscape.Landscape) {
 	if diff := cmp.Diff(before, resourceVersions(t, l)); diff != "" {
 		t.Errorf("a dry run changes something: -before +after\n%s", diff)
 	}
+	enabled := enableLikeFormerManager(t, kcp)
 	install(t, l, "--reset-values")
+	if err := <-enabled; err != nil {
+		t.Errorf("enabling v1alpha1 again: %v", err)
+	}
 	for _, o := range stale {
 		if err := kcp.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
 			t.Errorf("%T %s is still there: %v", o, o.GetName(), err)
@@ -592,6 +596,37 @@ func testSmallerInstallation(t *testing.T, l *landscape.Landscape) {
 	if code != 0 || !strings.Contains(out, "nothing would change") {
 		t.Errorf("what was just installed would change, %d:\n%s", code, out)
 	}
+}
+
+// enableLikeFormerManager waits until v1alpha1 is disabled in the CRD of Manifests, and enables it once more, as a
+// manager with webhooks does until it stops. The result gets the error of the change, or nil.
+func enableLikeFormerManager(t *testing.T, c client.WithWatch) (result <-chan error) {
+	t.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion("apiextensions.k8s.io/v1")
+	list.SetKind("CustomResourceDefinitionList")
+	changes, err := c.Watch(t.Context(), list, client.MatchingFields{"metadata.name": "manifests." + v1beta2.Group})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer changes.Stop()
+		for e := range changes.ResultChan() {
+			crd, _ := e.Object.(*unstructured.Unstructured)
+			if crd == nil {
+				break
+			}
+			versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+			if first, _ := versions[0].(map[string]any); first["name"] == "v1alpha1" && first["served"] == false {
+				done <- c.Patch(t.Context(), crd, client.RawPatch(types.JSONPatchType,
+					[]byte(`[{"op":"replace","path":"/spec/versions/0/served","value":true}]`)))
+				return
+			}
+		}
+		done <- errors.New("the watch has ended before v1alpha1 was disabled")
+	}()
+	return done
 }
 
 // resourceVersions returns the resource versions of the objects of an installation.

@@ -179,12 +179,11 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 // starts. If the user may not read CRDs, keepCRDVersionsServed returns no error: the check of permissions reports the
 // missing permission later.
 func keepCRDVersionsServed(ctx context.Context, c *connection.Cluster, objects []*unstructured.Unstructured) error {
-	args, _ := container(mustFindManager(objects))["args"].([]any)
-	if !slices.Contains(args, any("--enable-webhooks")) {
+	if !hasWebhooks(objects) {
 		return nil
 	}
 	for _, o := range objects {
-		if o.GetKind() != "CustomResourceDefinition" {
+		if o.GetKind() != kindCRD {
 			continue
 		}
 		live := &unstructured.Unstructured{}
@@ -200,6 +199,15 @@ func keepCRDVersionsServed(ctx context.Context, c *connection.Cluster, objects [
 	}
 	return nil
 }
+
+// hasWebhooks reports whether the manager of the chart serves webhooks, and therefore changes the CRDs.
+func hasWebhooks(objects []*unstructured.Unstructured) bool {
+	args, _ := container(mustFindManager(objects))["args"].([]any)
+	return slices.Contains(args, any("--enable-webhooks"))
+}
+
+// kindCRD is the kind of CRDs.
+const kindCRD = "CustomResourceDefinition"
 
 // keepVersionsServed sets the field served of each version of a CRD to true if the CRD in the cluster serves this
 // version.
@@ -533,7 +541,10 @@ func (in *installer) applyUntilAccepted(ctx context.Context, report func(string)
 
 // waitReadyAndPrune waits until all objects are ready, and then deletes the stale objects.
 func (in *installer) waitReadyAndPrune(ctx context.Context, report func(string)) error {
-	if err := in.waitAllObjectsReady(ctx, report); err != nil || len(in.stale) == 0 {
+	if err := in.waitAllObjectsReady(ctx, report); err != nil {
+		return err
+	}
+	if err := in.restoreCRDs(ctx, report); err != nil || len(in.stale) == 0 {
 		return err
 	}
 	if err := in.remove(ctx, in.stale, report); err != nil {
@@ -541,6 +552,24 @@ func (in *installer) waitReadyAndPrune(ctx context.Context, report func(string))
 	}
 	report("removed, because no longer needed: " + clippedNames(in.stale))
 	return in.writeInventory(ctx, in.refs)
+}
+
+// restoreCRDs applies the CRDs again that another client has changed since they were applied. Until a former manager
+// with webhooks stops, it enables v1alpha1 in the CRDs again, and nobody would serve the conversion afterwards. A
+// manager that has webhooks changes the CRDs itself, so restoreCRDs does nothing if webhooks are enabled.
+func (in *installer) restoreCRDs(ctx context.Context, report func(string)) error {
+	if hasWebhooks(in.objects) {
+		return nil
+	}
+	crds := slices.DeleteFunc(slices.Clone(in.refs), func(r apply.Ref) bool { return r.Kind != kindCRD })
+	changed, err := in.to.FindDrift(ctx, in.set, &in.done, crds...)
+	switch {
+	case err != nil:
+		return in.explainApply(err)
+	case len(changed) == 0:
+		return nil
+	}
+	return in.applyUntilAccepted(ctx, report)
 }
 
 // waitAllObjectsReady waits until all objects are ready. waitAllObjectsReady returns an error early if an object cannot
