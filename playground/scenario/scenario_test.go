@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -27,11 +29,14 @@ var failures struct {
 // bin is the folder with the programs under test. TestMain sets bin.
 var bin string
 
-// slots limits the number of landscapes to five, because each needs about 1 GiB. They mostly wait.
-var slots = make(chan struct{}, 5)
+// slots limits the number of landscapes that run at the same time, because each needs about 1 GiB. They mostly wait.
+var slots = make(chan struct{}, 8)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(cap(slots)+1)); err != nil { // slots is the limit
+		panic(err) // the flag exists, and the value is a number
+	}
 	ctrl.SetLogger(logr.Discard()) // of our own clients; the manager's log is its own
 	os.Exit(run(m))
 }
@@ -59,12 +64,37 @@ func run(m *testing.M) int {
 	return code
 }
 
+// longScripts are the scripts that take longest, the longest first. They start first, so that none of them runs alone at
+// the end.
+var longScripts = []string{"deletion_deadline", "bad_runtime", "agent_faults", "rollout_lost", "purge", "rollout_join",
+	"bad_kyma", "restored_older", "upgrade_writes", "rollout_leader", "rollout_stop", "rollout_preflight",
+	"rollout_calendar", "owner_two", "rollout_back"}
+
+// scripts returns the files of all scripts, with longScripts at the end: package testing starts parallel subtests in the
+// reverse order.
+func scripts(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Backward(longScripts) {
+		file := filepath.Join("testdata", name+".txtar")
+		at := slices.Index(files, file)
+		if at < 0 {
+			t.Fatalf("longScripts names %s, which does not exist", file)
+		}
+		files = append(slices.Delete(files, at, at+1), file)
+	}
+	return files
+}
+
 // TestScenarios runs the scripts in testdata.
 func TestScenarios(t *testing.T) {
 	t.Parallel() // with the other long tests of the package
 	t.Cleanup(func() { checkRights(t) })
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata", Cmds: commands, UpdateScripts: *update, RequireUniqueNames: true,
+		Files: scripts(t), Cmds: commands, UpdateScripts: *update, RequireUniqueNames: true,
 		WorkdirRoot: bin, // so that TestMain removes it; testscript forgets its own folder when -run leaves scripts out
 		Setup: func(env *testscript.Env) error {
 			slots <- struct{}{}
