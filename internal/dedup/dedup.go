@@ -8,8 +8,9 @@
 // # How it works
 //
 // In a fleet of ten thousand runtimes, most content of Kymas and Manifests is the same for all runtimes: names of
-// modules, versions, inventories, sources, messages of conditions. Package unique stores equal strings once. [Values]
-// stores larger values by a key that identifies the content.
+// modules, versions, inventories, sources, messages of conditions. [Values]
+// stores equal strings once, and larger values by a key that identifies the content. Package unique does not fit,
+// because it forgets a string at the next garbage collection if nobody has the handle of the string.
 //
 // # What it does not do
 //
@@ -23,7 +24,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -52,11 +52,21 @@ func Transform() toolscache.TransformFunc {
 }
 
 // Values stores values that several objects have in common, each of them once. When Values is full, all stored values
-// are removed. The zero value is ready to use. Values is safe for concurrent use.
+// are removed, and later objects share with each other only. The zero value is ready to use. Values is safe for
+// concurrent use.
 type Values struct {
-	mu     sync.Mutex
-	values map[string]any // guarded by mu
+	mu        sync.Mutex
+	values    map[string]any    // guarded by mu
+	texts     map[string]string // guarded by mu: each string by itself
+	textBytes int               // guarded by mu: the size of texts
 }
+
+// Limits for the stored strings. In a fleet of 10,000 runtimes, the names of the runtimes need 1 MB, and the strings
+// that runtimes have in common need less.
+const (
+	textBytesLimit = 16 << 20
+	textOverhead   = 64 // estimated bytes for an entry of the map, beside the bytes of the string
+)
 
 // valuesLimit is the maximum number of stored values. A fleet needs only a few shared values (such as inventories and
 // references) for each version of each module.
@@ -96,42 +106,42 @@ func InventoryKey(inventory []v1beta2.Resource) string {
 
 // shareManifest replaces values in a Manifest by equal values that are shared.
 func (s *Values) shareManifest(m *v1beta2.Manifest) {
-	internMetadata(&m.ObjectMeta)
+	s.internMetadata(&m.ObjectMeta)
 	if data, err := json.Marshal(m.Spec.Resource); err == nil && m.Spec.Resource != nil {
 		m.Spec.Resource = Share[*unstructured.Unstructured](s, "resource "+string(data), m.Spec.Resource)
 	}
 	m.Spec.Install.Source.Raw = Share(s, "source "+string(m.Spec.Install.Source.Raw), m.Spec.Install.Source.Raw)
 	m.Status.Synced = Share(s, InventoryKey(m.Status.Synced), m.Status.Synced)
-	m.Status.Conditions = internConditions(m.Status.Conditions)
-	m.Status.LastOperation.Operation = intern(m.Status.LastOperation.Operation)
+	m.Status.Conditions = s.internConditions(m.Status.Conditions)
+	m.Status.LastOperation.Operation = s.intern(m.Status.LastOperation.Operation)
 }
 
 // shareKyma replaces values in a Kyma by equal values that are shared.
 func (s *Values) shareKyma(k *v1beta2.Kyma) {
-	internMetadata(&k.ObjectMeta)
+	s.internMetadata(&k.ObjectMeta)
 	k.Spec.Modules = clip(k.Spec.Modules)
 	for i := range k.Spec.Modules {
-		internAll(&k.Spec.Modules[i].Name, &k.Spec.Modules[i].Channel, &k.Spec.Modules[i].Version)
+		s.internAll(&k.Spec.Modules[i].Name, &k.Spec.Modules[i].Channel, &k.Spec.Modules[i].Version)
 	}
-	k.Status.Conditions = internConditions(k.Status.Conditions)
+	k.Status.Conditions = s.internConditions(k.Status.Conditions)
 	k.Status.Modules = clip(k.Status.Modules)
 	for i := range k.Status.Modules {
 		m := &k.Status.Modules[i]
-		internAll(&m.Name, &m.FQDN, &m.OCMComponentName, &m.Channel, &m.Version, &m.Message, &m.Reason)
-		m.State = v1beta2.State(intern(string(m.State)))
+		s.internAll(&m.Name, &m.FQDN, &m.OCMComponentName, &m.Channel, &m.Version, &m.Message, &m.Reason)
+		m.State = v1beta2.State(s.intern(string(m.State)))
 		m.Resource, m.Template = s.shareReference(m.Resource), s.shareReference(m.Template)
 		if m.Manifest != nil {
-			internAll(&m.Manifest.APIVersion, &m.Manifest.Kind, &m.Manifest.Metadata.Namespace)
+			s.internAll(&m.Manifest.APIVersion, &m.Manifest.Kind, &m.Manifest.Metadata.Namespace)
 		}
 	}
 	k.Status.MandatoryModules = clip(k.Status.MandatoryModules)
 	for i := range k.Status.MandatoryModules {
 		m := &k.Status.MandatoryModules[i]
-		internAll(&m.Name, &m.Version, &m.OCMComponentName)
+		s.internAll(&m.Name, &m.Version, &m.OCMComponentName)
 		m.Resource = s.shareReference(m.Resource)
 	}
 	if a := k.Status.Agent; a != nil {
-		internAll(&a.Digest, &a.Version, &a.Reason, &a.Message)
+		s.internAll(&a.Digest, &a.Version, &a.Reason, &a.Message)
 		a.Synced = Share(s, InventoryKey(a.Synced), a.Synced)
 	}
 }
@@ -146,24 +156,24 @@ func (s *Values) shareReference(r *v1beta2.ObjectReference) *v1beta2.ObjectRefer
 	return Share(s, strings.Join(key, "\x00"), r)
 }
 
-func internMetadata(m *metav1.ObjectMeta) {
-	m.Labels, m.Annotations = internMap(m.Labels), internMap(m.Annotations)
+func (s *Values) internMetadata(m *metav1.ObjectMeta) {
+	m.Labels, m.Annotations = s.internMap(m.Labels), s.internMap(m.Annotations)
 	m.Finalizers, m.OwnerReferences = clip(m.Finalizers), clip(m.OwnerReferences)
 	for i := range m.Finalizers {
-		internAll(&m.Finalizers[i])
+		s.internAll(&m.Finalizers[i])
 	}
 	for i := range m.OwnerReferences {
-		internAll(&m.OwnerReferences[i].APIVersion, &m.OwnerReferences[i].Kind)
+		s.internAll(&m.OwnerReferences[i].APIVersion, &m.OwnerReferences[i].Kind)
 	}
-	internAll(&m.Namespace)
+	s.internAll(&m.Namespace)
 }
 
-func internConditions(all []metav1.Condition) []metav1.Condition {
+func (s *Values) internConditions(all []metav1.Condition) []metav1.Condition {
 	all = clip(all)
 	for i := range all {
 		c := &all[i]
-		internAll(&c.Type, &c.Reason, &c.Message)
-		c.Status = metav1.ConditionStatus(intern(string(c.Status)))
+		s.internAll(&c.Type, &c.Reason, &c.Message)
+		c.Status = metav1.ConditionStatus(s.intern(string(c.Status)))
 	}
 	return all
 }
@@ -177,23 +187,35 @@ func clip[S ~[]E, E any](all S) S {
 }
 
 // intern returns the shared copy of a string. Equal strings have the same shared copy.
-func intern(text string) string { return unique.Make(text).Value() }
+func (s *Values) intern(text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first, ok := s.texts[text]; ok {
+		return first
+	}
+	if s.textBytes += len(text) + textOverhead; s.texts == nil || s.textBytes > textBytesLimit {
+		s.texts, s.textBytes = map[string]string{}, len(text)+textOverhead
+	}
+	text = strings.Clone(text) // the caller's string may be part of a larger one
+	s.texts[text] = text
+	return text
+}
 
 // internAll replaces each string by its shared copy.
-func internAll(texts ...*string) {
+func (s *Values) internAll(texts ...*string) {
 	for _, text := range texts {
-		*text = intern(*text)
+		*text = s.intern(*text)
 	}
 }
 
 // internMap returns a copy of a map. Equal keys and values in different copied maps share their memory.
-func internMap(all map[string]string) map[string]string {
+func (s *Values) internMap(all map[string]string) map[string]string {
 	if all == nil {
 		return nil
 	}
 	out := make(map[string]string, len(all))
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		out[intern(key)] = intern(all[key])
+		out[s.intern(key)] = s.intern(all[key])
 	}
 	return out
 }

@@ -206,9 +206,6 @@ func hasWebhooks(objects []*unstructured.Unstructured) bool {
 	return slices.Contains(args, any("--enable-webhooks"))
 }
 
-// kindCRD is the kind of CRDs.
-const kindCRD = "CustomResourceDefinition"
-
 // keepVersionsServed sets the field served of each version of a CRD to true if the CRD in the cluster serves this
 // version.
 func keepVersionsServed(crd, live *unstructured.Unstructured) {

@@ -50,10 +50,13 @@ type inventory struct {
 // nameLabel is the label of every object of the chart except CRDs and the namespace.
 const nameLabel = "app.kubernetes.io/name"
 
+// kindCRD is the kind of CRDs.
+const kindCRD = "CustomResourceDefinition"
+
 // isKept reports whether klm never deletes an object. Namespaces and CRDs are kept, because the deletion of such an
 // object would delete all Kymas.
 func isKept(r apply.Ref) bool {
-	return r.Keep || r.Kind == "Namespace" && r.Group == "" || r.Kind == "CustomResourceDefinition"
+	return r.Keep || r.Kind == "Namespace" && r.Group == "" || r.Kind == kindCRD
 }
 
 // withoutKept returns the objects that klm may delete.
