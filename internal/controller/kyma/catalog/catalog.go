@@ -162,7 +162,8 @@ func (c *Copies) Sync(ctx context.Context, t Target) error {
 		outdated, all = c.findOutdated(t, want)
 	}
 	if err := c.update(ctx, t, want, suspects, outdated, all); err != nil {
-		c.restoreSuspects(t, suspects, all)
+		// Which of the outdated objects were sent is not recorded: the next Sync finds the others with a list.
+		c.restoreSuspects(t, suspects, all || len(outdated) > 0)
 		if loop.Reason(err) == apply.KindUnknown {
 			c.ResendBaseAtNextSync(t) // the next reconcile creates the CRD again
 		}
@@ -265,15 +266,15 @@ func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unkno
 
 // update sends the objects that differ from the catalog copy, and deletes the objects that are no longer in the catalog
 // copy. If the parameter "all" is true, update compares all objects. If "all" is false, update handles only the objects
-// in suspects and outdated. suspects are objects that another client may have changed, so update also removes fields
-// that other clients have added. outdated are objects whose content differs in the new catalog copy, so update only
-// applies or deletes them.
+// in suspects and outdated. suspects are objects that another client may have changed, so update reads each suspect and
+// removes fields that other clients have added. outdated are objects whose content differs in the new catalog copy, so
+// update only applies or deletes them. update adds the objects that an audit has found to suspects.
 func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool,
 	outdated []objectKey, all bool) error {
 	if err := c.addDriftedIfAuditDue(ctx, t, want, suspects); err != nil {
 		return err
 	}
-	extra := map[objectKey]bool{}
+	toSend, extra := maps.Clone(suspects), map[objectKey]bool{}
 	for key := range suspects {
 		if want.hashes[key] == "" {
 			extra[key] = true
@@ -285,15 +286,15 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 		if want.hashes[key] == "" {
 			extra[key] = true
 		} else {
-			suspects[key] = true
+			toSend[key] = true
 		}
 	}
 	if all {
-		if err := c.addListedDifferences(ctx, t, want, suspects, extra); err != nil {
+		if err := c.addListedDifferences(ctx, t, want, toSend, extra); err != nil {
 			return err
 		}
 	}
-	err := c.send(ctx, t, want, suspects)
+	err := c.send(ctx, t, want, toSend)
 	if deleteErr := c.deleteExtra(ctx, t, extra); deleteErr != nil {
 		if _, waits := errors.AsType[*NotServedError](err); waits {
 			return deleteErr
@@ -333,8 +334,8 @@ func (c *Copies) isAuditDue(t Target) bool {
 }
 
 // addListedDifferences lists the catalog objects in the runtime. addListedDifferences adds the objects that differ to
-// the set addSuspects, and the objects that may have to be deleted to the set addExtra.
-func (c *Copies) addListedDifferences(ctx context.Context, t Target, want *contents, addSuspects,
+// the set addTo, and the objects that may have to be deleted to the set addExtra.
+func (c *Copies) addListedDifferences(ctx context.Context, t Target, want *contents, addTo,
 	addExtra map[objectKey]bool) error {
 	found := map[objectKey]string{}
 	for _, gvk := range kinds {
@@ -358,7 +359,7 @@ func (c *Copies) addListedDifferences(ctx context.Context, t Target, want *conte
 	}
 	for key, hash := range want.hashes {
 		if found[key] != hash {
-			addSuspects[key] = true
+			addTo[key] = true
 		}
 	}
 	return nil

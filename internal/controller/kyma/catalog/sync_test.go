@@ -1,0 +1,258 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// server is the API server of a runtime: it stores the objects of the catalog copy, and counts the requests.
+type server struct {
+	*httptest.Server
+
+	mu      sync.Mutex
+	objects map[string]map[string]any // by plural name and name: "moduletemplates/keda-1.0.0"; guarded by mu
+	refused string                    // the server refuses to apply this object; guarded by mu
+	count   map[string]int            // requests by operation: "apply", "patch", "get", "list", "delete"; guarded by mu
+}
+
+func newServer(t *testing.T) *server {
+	s := &server{objects: map[string]map[string]any{}, count: map[string]int{}}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	root := "/apis/" + v1beta2.GroupVersion.String()
+	path := strings.TrimPrefix(r.URL.Path, root+"/namespaces/"+v1beta2.RuntimeNamespace+"/")
+	object := s.objects[path]
+	switch isApply := r.Header.Get("Content-Type") == string(types.ApplyPatchType); {
+	case r.URL.Path == root:
+		answer(w, http.StatusOK, metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"},
+			APIResources: []metav1.APIResource{
+				{Name: "moduletemplates", Kind: v1beta2.KindModuleTemplate, Namespaced: true},
+				{Name: "modulereleasemetas", Kind: v1beta2.KindModuleReleaseMeta, Namespaced: true}}})
+	case !strings.Contains(path, "/"):
+		s.count["list"]++
+		items := []any{}
+		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+			if strings.HasPrefix(key, path+"/") {
+				items = append(items, s.objects[key])
+			}
+		}
+		answer(w, http.StatusOK, map[string]any{"kind": "List", "items": items,
+			"metadata": map[string]any{"resourceVersion": "1"}})
+	case r.Method == http.MethodPatch && isApply:
+		s.count["apply"]++
+		if path == s.refused {
+			answer(w, http.StatusUnprocessableEntity, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
+				Reason: metav1.StatusReasonInvalid, Message: "a policy refuses it"})
+			return
+		}
+		applied := map[string]any{}
+		if err := json.NewDecoder(r.Body).Decode(&applied); err != nil {
+			answer(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		m := applied["metadata"].(map[string]any)
+		m["uid"], m["resourceVersion"] = path, fmt.Sprint(s.count["apply"])
+		m["managedFields"] = []any{map[string]any{"manager": v1beta2.FieldOwnerCatalog, "operation": "Apply"}}
+		s.objects[path] = applied
+		answer(w, http.StatusOK, applied)
+	case object == nil:
+		answer(w, http.StatusNotFound, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
+			Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{Name: "x", Kind: "y"}})
+	case r.Method == http.MethodPatch:
+		s.count["patch"]++
+		answer(w, http.StatusOK, object)
+	case r.Method == http.MethodDelete:
+		s.count["delete"]++
+		delete(s.objects, path)
+		answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
+			Status: metav1.StatusSuccess})
+	default:
+		s.count["get"]++
+		answer(w, http.StatusOK, object)
+	}
+}
+
+func answer(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// refuse lets the server refuse to apply an object from now on. If the path is "", the server refuses no object.
+func (s *server) refuse(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = path
+}
+
+// takeCount returns the number of requests since the last call.
+func (s *server) takeCount() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.count
+	s.count = map[string]int{}
+	return taken
+}
+
+// versionIn returns the version of a module in channel regular in the catalog copy.
+func (s *server) versionIn(t *testing.T, module string) string {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	data, err := json.Marshal(s.objects["modulereleasemetas/"+module])
+	release := &v1beta2.ModuleReleaseMeta{}
+	if err := errors.Join(err, json.Unmarshal(data, release)); err != nil {
+		t.Fatal(err)
+	}
+	version, _ := release.SpecVersion("regular")
+	return version
+}
+
+// runtimeCatalog is a control plane with modules m0, m1 and so on, and one runtime.
+type runtimeCatalog struct {
+	*testing.T
+	*server
+	control client.Client
+	copies  *Copies
+	target  Target
+}
+
+// newRuntimeCatalog returns a runtime without a catalog copy. The catalog has n modules with version 1.0.0 in channel
+// regular, and the versions 1.0.0 and 2.0.0.
+func newRuntimeCatalog(t *testing.T, n int) *runtimeCatalog {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	var objects []client.Object
+	for i := range n {
+		name := fmt.Sprint("m", i)
+		objects = append(objects, &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system",
+			Name: name}, Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: name, Channels: []v1beta2.ChannelVersion{
+			{Channel: "regular", Version: "1.0.0"}}}})
+		for _, version := range []string{"1.0.0", "2.0.0"} {
+			objects = append(objects, &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system",
+				Name: name + "-" + version}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: name, Version: version}})
+		}
+	}
+	r := &runtimeCatalog{T: t, server: newServer(t),
+		control: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: r.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pool.Remove("a") })
+	cluster, err := apply.New(&rest.Config{Host: r.URL}, nil, apply.ClusterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.copies = New(Options{Client: r.control, Namespace: "kcp-system", Runtimes: pool, AuditInterval: time.Hour,
+		Enqueue: func(string) {}})
+	r.target = Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a"}},
+		Runtime: &runtimes.Runtime{Cluster: cluster}, Now: time.Now(),
+		RecordDigest: func(_ context.Context, digest string) error { r.target.Digest = digest; return nil }}
+	return r
+}
+
+// move moves channel regular of every module to a version.
+func (r *runtimeCatalog) move(version string) {
+	r.Helper()
+	var all v1beta2.ModuleReleaseMetaList
+	if err := r.control.List(r.Context(), &all); err != nil {
+		r.Fatal(err)
+	}
+	for i := range all.Items {
+		all.Items[i].Spec.Channels[0].Version = version
+		if err := r.control.Update(r.Context(), &all.Items[i]); err != nil {
+			r.Fatal(err)
+		}
+	}
+	r.copies.Invalidate()
+}
+
+// sync syncs the catalog copy and compares the requests.
+func (r *runtimeCatalog) sync(step string, fails bool, want map[string]int) {
+	r.Helper()
+	r.takeCount()
+	if err := r.copies.Sync(r.Context(), r.target); (err != nil) != fails {
+		r.Fatalf("%s: got %v, want an error: %t", step, err, fails)
+	}
+	if diff := cmp.Diff(want, r.takeCount()); diff != "" {
+		r.Errorf("%s: requests (-want +got):\n%s", step, diff)
+	}
+}
+
+// edit reports that another client has changed an object of the catalog copy.
+func (r *runtimeCatalog) edit(kind, name string) {
+	r.copies.noteEvent("a", runtimes.Event{Interest: runtimes.Interest{Kind: kind},
+		Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}})
+}
+
+// TestRetry checks that a retry after a refused object sends only the refused object, however large the catalog is. An
+// object that another client has changed stays a suspect until the catalog copy is complete.
+func TestRetry(t *testing.T) {
+	const n = 30
+	r := newRuntimeCatalog(t, n)
+	r.refuse("modulereleasemetas/m7")
+	r.sync("new runtime", true, map[string]int{"list": 2, "apply": 2 * n})
+	r.sync("retry", true, map[string]int{"list": 2, "apply": 1})
+	r.edit(v1beta2.KindModuleTemplate, "m3-1.0.0")
+	for _, step := range []string{"retry with a suspect", "suspect again"} {
+		r.sync(step, true, map[string]int{"list": 2, "get": 1, "apply": 2})
+	}
+	r.refuse("")
+	r.sync("not refused", false, map[string]int{"list": 2, "get": 1, "apply": 2})
+	r.sync("complete", false, map[string]int{})
+
+	r.move("2.0.0") // each ModuleReleaseMeta is changed, each ModuleTemplate is replaced
+	r.refuse("modulereleasemetas/m7")
+	r.sync("moved", true, map[string]int{"get": n, "apply": 2 * n, "delete": n})
+	r.sync("retry of the move", true, map[string]int{"list": 2, "apply": 1})
+}
+
+// TestMoveBackAfterRefusal checks the catalog copy if a move was sent only in part, and the channels are then moved
+// back: the runtime has the digest of the desired catalog copy, but not all its objects.
+func TestMoveBackAfterRefusal(t *testing.T) {
+	const n = 10
+	r := newRuntimeCatalog(t, n)
+	r.sync("new runtime", false, map[string]int{"list": 2, "apply": 2 * n})
+	r.move("2.0.0")
+	r.refuse("modulereleasemetas/m7")
+	r.sync("moved", true, map[string]int{"get": n, "apply": 2 * n, "delete": n})
+	r.move("1.0.0")
+	r.sync("moved back", false, map[string]int{"list": 2, "get": n, "apply": 2*n - 1, "delete": n})
+	for i := range n {
+		if version := r.versionIn(t, fmt.Sprint("m", i)); version != "1.0.0" {
+			t.Errorf("module m%d has version %s in the catalog copy", i, version)
+		}
+	}
+}
