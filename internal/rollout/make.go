@@ -158,7 +158,7 @@ func stagesBack(policy *v1beta2.RolloutPolicy) []v1beta2.ModuleRolloutStage {
 	if len(policy.Spec.Stages) == 0 {
 		return nil
 	}
-	last := &policy.Spec.Stages[len(policy.Spec.Stages)-1]
+	last := policy.Spec.Stages[len(policy.Spec.Stages)-1].DeepCopy()
 	return []v1beta2.ModuleRolloutStage{{Ranks: place.RankCount, RolloutStage: v1beta2.RolloutStage{Name: stageBack,
 		MaxConcurrency: last.MaxConcurrency, MaxStartsPerMinute: last.MaxStartsPerMinute, MaxFailures: last.MaxFailures,
 		ProgressDeadline: last.ProgressDeadline}}}

@@ -430,7 +430,7 @@ func setOutcome(s *v1beta2.ChannelStatus, revision int64, outcome v1beta2.Rollou
 // RevisionOf returns the revision in the name of a rollout of a module and channel, or 0 if the name belongs to a
 // rollout of another channel.
 func RevisionOf(rolloutName, module, channelName string) int64 {
-	number, found := strings.CutPrefix(rolloutName, fmt.Sprintf("%s-%s-r", module, channelName))
+	number, found := strings.CutPrefix(rolloutName, module+"-"+channelName+"-r")
 	if !found {
 		return 0
 	}

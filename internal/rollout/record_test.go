@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
@@ -205,6 +207,23 @@ func TestOnlyFailed(t *testing.T) {
 	in.Runtimes = in.Runtimes[1:2]
 	if is, err = Advance(in); err != nil || len(is.Admitted) != 1 {
 		t.Errorf("%v: after the deadline: admitted %q", err, is.Admitted)
+	}
+}
+
+// TestNewSharesNoMemory checks that a rollout and its policy have no pointer in common: the policy is an object of the
+// cache, and the answer to the creation of the rollout is decoded into the rollout.
+func TestNewSharesNoMemory(t *testing.T) {
+	policy := &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1beta2.RolloutPolicySpec{
+		Stages: []v1beta2.RolloutStage{{Name: "all", MaxConcurrency: new(intstr.FromInt32(5)),
+			MaxFailures: new(intstr.FromString("5%"))}}}}
+	before := policy.DeepCopy()
+	for _, isBack := range []bool{false, true} {
+		r := New(Move{Module: "mod", Channel: "regular", From: "2.0.0", To: "1.0.0", IsBack: isBack, Policy: policy})
+		s := &r.Spec.Stages[0]
+		*s.MaxConcurrency, *s.MaxFailures = intstr.FromInt32(1), intstr.FromInt32(1)
+		if diff := cmp.Diff(before, policy); diff != "" {
+			t.Errorf("back: %t: the policy was changed (-before +after):\n%s", isBack, diff)
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
 // The type memory is a client that keeps all objects in memory. Like the cache of a manager, it returns copies of its
@@ -32,6 +33,7 @@ type memory struct {
 	objects map[reflect.Type]map[string]client.Object
 	lists   map[reflect.Type][]machinery.Object // of the fleet, in any order
 	reads   int
+	copies  int            // objects of lists that were copied
 	writes  map[string]int // by create, status and patch; nil: they are not counted
 }
 
@@ -80,6 +82,7 @@ func (m *memory) List(_ context.Context, into client.ObjectList, opts ...client.
 		for i := range all {
 			copies[i] = all[i].DeepCopyObject()
 		}
+		m.copies += len(all)
 		all = copies
 	}
 	return meta.SetList(into, all)
@@ -154,50 +157,111 @@ func largeFleet(n int) *memory {
 	return m
 }
 
+// coordinator returns the coordinator of the fleet.
+func (m *memory) coordinator(t testing.TB) *Reconciler {
+	t.Helper()
+	get := func(ctx context.Context, name string, into client.Object) bool {
+		return m.Get(ctx, client.ObjectKey{Name: name}, into) == nil
+	}
+	r, err := New(Options{Client: m, Fleet: fleetCache{reader: m}, Namespace: namespace,
+		Catalog: func(ctx context.Context) (channel.Catalog, func() error) {
+			return channel.Catalog{
+				Release: func(module string) *v1beta2.ModuleReleaseMeta {
+					found := &v1beta2.ModuleReleaseMeta{}
+					if !get(ctx, module, found) {
+						return nil
+					}
+					return found
+				},
+				Template: func(name string) *v1beta2.ModuleTemplate {
+					found := &v1beta2.ModuleTemplate{}
+					if !get(ctx, name, found) {
+						return nil
+					}
+					return found
+				},
+			}, func() error { return nil }
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// reconcileNow reconciles module keda, even if the last reconcile was a moment ago.
+func (r *Reconciler) reconcileNow(t testing.TB) {
+	clear(r.lastPass)
+	if _, err := r.Reconcile(t.Context(), r.requestFor("keda")); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // BenchmarkPass measures a reconcile of the coordinator in the middle of a rollout, without the API server.
 func BenchmarkPass(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			m := largeFleet(n)
-			get := func(ctx context.Context, name string, into client.Object) bool {
-				return m.Get(ctx, client.ObjectKey{Name: name}, into) == nil
-			}
-			r, err := New(Options{Client: m, Fleet: fleetCache{reader: m}, Namespace: namespace,
-				Catalog: func(ctx context.Context) (channel.Catalog, func() error) {
-					return channel.Catalog{
-						Release: func(module string) *v1beta2.ModuleReleaseMeta {
-							found := &v1beta2.ModuleReleaseMeta{}
-							if !get(ctx, module, found) {
-								return nil
-							}
-							return found
-						},
-						Template: func(name string) *v1beta2.ModuleTemplate {
-							found := &v1beta2.ModuleTemplate{}
-							if !get(ctx, name, found) {
-								return nil
-							}
-							return found
-						},
-					}, func() error { return nil }
-				}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			r := m.coordinator(b)
 			b.ReportAllocs()
 			passes := 0
 			began := processorTime(b)
 			for b.Loop() {
-				clear(r.lastPass)
-				if _, err := r.Reconcile(b.Context(), r.requestFor("keda")); err != nil {
-					b.Fatal(err)
-				}
+				r.reconcileNow(b)
 				passes++
 			}
 			b.ReportMetric(float64((processorTime(b)-began).Microseconds())/1000/float64(passes), "cpu-ms/op")
 			b.ReportMetric(float64(m.reads)/float64(passes), "reads/op")
 			runtime.KeepAlive(m)
 		})
+	}
+}
+
+// addEndedRollouts adds as many rollouts of other modules as the coordinator keeps, for three channels of each module.
+func (m *memory) addEndedRollouts(modules int) {
+	at := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	for i := range modules {
+		for _, of := range []string{"regular", "fast", "rapid"} {
+			for revision := range int64(keptRollouts) {
+				r := rollout.New(rollout.Move{Namespace: namespace, Module: fmt.Sprint("other-", i), Channel: of,
+					From: "1.0.0", To: "2.0.0", Revision: revision,
+					Policy: m.objects[reflect.TypeFor[*v1beta2.RolloutPolicy]()]["standard"].(*v1beta2.RolloutPolicy)})
+				r.Status = v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutCompleted, EndedAt: at,
+					Message: "all runtimes have version 2.0.0"}
+				for _, s := range r.Spec.Stages {
+					r.Status.Stages = append(r.Status.Stages, v1beta2.RolloutStageResult{Name: s.Name, ProvenAt: at,
+						Evidence: "100 of 100 runtimes are proven"})
+				}
+				rollout.SetConditions(&r.Status.Conditions, 1, r.Status.Phase, r.Status.Message, at.Time)
+				m.add(r)
+			}
+		}
+	}
+}
+
+// BenchmarkPassOfLargeCatalog measures a reconcile of one module, by the number of the other modules.
+func BenchmarkPassOfLargeCatalog(b *testing.B) {
+	for _, n := range []int{25, 250} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m := largeFleet(10)
+			m.addEndedRollouts(n)
+			r := m.coordinator(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				r.reconcileNow(b)
+			}
+			runtime.KeepAlive(m)
+		})
+	}
+}
+
+// TestPassCopiesNoOtherRollouts checks that a reconcile of one module does not copy the rollouts of all other modules.
+func TestPassCopiesNoOtherRollouts(t *testing.T) {
+	m := largeFleet(10)
+	m.addEndedRollouts(20)
+	r := m.coordinator(t)
+	r.reconcileNow(t)
+	if m.copies > 0 {
+		t.Errorf("the lists of one reconcile have copied %d objects of the cache", m.copies)
 	}
 }
 

@@ -321,7 +321,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // endAll ends the rollouts of a module whose release was deleted.
 func (r *Reconciler) endAll(ctx context.Context, module string) error {
 	var all v1beta2.ModuleRolloutList
-	if err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace)); err != nil {
+	if err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing ModuleRollouts: %w", err)
 	}
 	p := &pass{Reconciler: r, now: time.Now()}

@@ -32,10 +32,10 @@ type pass struct {
 	release  *v1beta2.ModuleReleaseMeta
 	now      time.Time
 	next     time.Duration
-	policies []v1beta2.RolloutPolicy
+	policies []v1beta2.RolloutPolicy  // of the cache: they are only read
 	rollouts []v1beta2.ModuleRollout  // those of the module
 	names    []string                 // the names of all rollouts
-	staged   []*v1beta2.ModuleRollout // the active rollouts with stages, of all modules
+	staged   []*v1beta2.ModuleRollout // the active rollouts with stages, of all modules; they are only read
 	catalog  channel.Catalog
 	failed   func() error // why a read of the catalog has failed; nil: none has
 	kymas    map[string]*v1beta2.Kyma
@@ -106,22 +106,26 @@ func isWorse(a, b v1beta2.RolloutPhase) bool {
 	return slices.Index(order, a) > slices.Index(order, b)
 }
 
-// readPoliciesAndRollouts reads the policies, the rollouts and the catalog for this reconcile from the cache.
+// readPoliciesAndRollouts reads the policies, the rollouts and the catalog for this reconcile from the cache. The pass
+// must not change policies and rollouts of other modules, because they are the objects of the cache: copying all
+// rollouts for each module would cost the square of the number of modules.
 func (p *pass) readPoliciesAndRollouts(ctx context.Context) error {
 	in := client.InNamespace(p.Namespace)
 	var policies v1beta2.RolloutPolicyList
-	if err := p.Client.List(ctx, &policies, in); err != nil {
+	if err := p.Client.List(ctx, &policies, in, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing RolloutPolicies: %w", err)
 	}
 	p.policies = policies.Items
 	var rollouts v1beta2.ModuleRolloutList
-	if err := p.Client.List(ctx, &rollouts, in); err != nil {
+	if err := p.Client.List(ctx, &rollouts, in, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing ModuleRollouts: %w", err)
 	}
+	p.names = make([]string, 0, len(rollouts.Items))
 	for i := range rollouts.Items {
 		r := &rollouts.Items[i]
 		p.names = append(p.names, r.Name)
 		if r.Spec.Module == p.release.Name {
+			r = r.DeepCopy()
 			p.rollouts = append(p.rollouts, *r)
 		}
 		if r.Spec.Policy != "" && !r.Status.Phase.IsOver() {

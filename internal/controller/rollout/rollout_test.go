@@ -64,7 +64,7 @@ func newFleet(t *testing.T, objects ...client.Object) *fleet {
 		WithIndex(&v1beta2.Manifest{}, moduleIndex, func(o client.Object) []string {
 			return []string{o.(*v1beta2.Manifest).ModuleName()}
 		}).Build()
-	r, err := New(Options{Client: f.control, Fleet: fleetCache{reader: f.control}, Namespace: namespace,
+	r, err := New(Options{Client: sharing{f.control, t}, Fleet: fleetCache{reader: f.control}, Namespace: namespace,
 		Catalog: f.catalog, SettleDelay: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
