@@ -278,13 +278,15 @@ func (r *Reconciler) activeModulesOf(o client.Object) []string {
 		return nil
 	}
 	var modules []string
-	for module := range r.active {
-		if k := o.(*v1beta2.Kyma); slices.ContainsFunc(k.Status.Modules, func(s v1beta2.ModuleStatus) bool {
-			return s.Name == module
-		}) || slices.ContainsFunc(k.Status.MandatoryModules, func(s v1beta2.MandatoryModuleStatus) bool {
-			return s.Name == module
-		}) {
-			modules = append(modules, module)
+	k := o.(*v1beta2.Kyma)
+	for i := range k.Status.Modules {
+		if name := k.Status.Modules[i].Name; r.active[name] {
+			modules = append(modules, name)
+		}
+	}
+	for i := range k.Status.MandatoryModules {
+		if name := k.Status.MandatoryModules[i].Name; r.active[name] {
+			modules = append(modules, name)
 		}
 	}
 	return modules
@@ -330,7 +332,7 @@ func (r *Reconciler) endAll(ctx context.Context, module string) error {
 		if o.Spec.Module != module || o.Status.Phase.IsOver() {
 			continue
 		}
-		if err := p.endRollout(ctx, o, v1beta2.RolloutEndedAborted,
+		if err := p.endRollout(ctx, o.DeepCopy(), v1beta2.RolloutEndedAborted,
 			"the ModuleReleaseMeta was deleted"); client.IgnoreNotFound(err) != nil {
 			return err
 		}

@@ -73,6 +73,29 @@ func newFleet(t *testing.T, objects ...client.Object) *fleet {
 	return f
 }
 
+// sharing is a client whose lists with client.UnsafeDisableDeepCopy must not be changed, as those of a cache. The test
+// fails if it has changed an object of such a list.
+type sharing struct {
+	client.Client
+	t *testing.T
+}
+
+func (s sharing) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := s.Client.List(ctx, list, opts...); err != nil {
+		return err
+	}
+	if o := (&client.ListOptions{}).ApplyOptions(opts); o.UnsafeDisableDeepCopy == nil {
+		return nil
+	}
+	before := list.DeepCopyObject()
+	s.t.Cleanup(func() {
+		if diff := cmp.Diff(before, list); diff != "" {
+			s.t.Errorf("objects of the cache were changed (-before +after):\n%s", diff)
+		}
+	})
+	return nil
+}
+
 // catalog returns a catalog without blockers.
 func (f *fleet) catalog(ctx context.Context) (channel.Catalog, func() error) {
 	return channel.Catalog{
@@ -1187,6 +1210,36 @@ func TestMover(t *testing.T) {
 			f.pass()
 			if h := f.status().History; len(h) != 2 || h[1].By != c.want {
 				t.Errorf("history %+v, want by %q", h, c.want)
+			}
+		})
+	}
+}
+
+// TestActiveModulesOf checks which modules are reconciled after a change of a Kyma: those that the Kyma has and that
+// have an active rollout.
+func TestActiveModulesOf(t *testing.T) {
+	r := &Reconciler{active: map[string]bool{"keda": true, "agent": true, "nats": true}}
+	k := &v1beta2.Kyma{Status: v1beta2.KymaStatus{
+		Modules:          []v1beta2.ModuleStatus{{Name: "btp"}, {Name: "keda"}},
+		MandatoryModules: []v1beta2.MandatoryModuleStatus{{Name: "agent"}, {Name: "warden"}}}}
+	if diff := cmp.Diff([]string{"keda", "agent"}, r.activeModulesOf(k)); diff != "" {
+		t.Errorf("modules (-want +got):\n%s", diff)
+	}
+}
+
+// BenchmarkActiveModulesOf measures the handler of an event of a Kyma, by the number of active rollouts.
+func BenchmarkActiveModulesOf(b *testing.B) {
+	for _, n := range []int{25, 250} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r, k := &Reconciler{active: map[string]bool{}}, &v1beta2.Kyma{}
+			for i := range n {
+				r.active[fmt.Sprint("other-", i)] = true
+			}
+			for i := range 50 {
+				k.Status.Modules = append(k.Status.Modules, v1beta2.ModuleStatus{Name: fmt.Sprint("module-", i)})
+			}
+			for b.Loop() {
+				r.activeModulesOf(k)
 			}
 		})
 	}
