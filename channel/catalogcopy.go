@@ -49,6 +49,10 @@ type Contents struct {
 	Templates []*v1beta2.ModuleTemplate
 	// Restricted lists the names of restricted modules; see Catalog.Restricted.
 	Restricted []string
+	// Encoded stores the encoded ModuleTemplates, for further calls of CatalogCopyFor with the same Templates and the
+	// same namespace. CatalogCopyFor adds to Encoded, so use it only in one goroutine at a time. If Encoded is nil,
+	// nothing is stored.
+	Encoded map[*v1beta2.ModuleTemplate][]byte
 }
 
 // CatalogCopy is the part of the catalog that every runtime with the same Access gets as a copy.
@@ -104,13 +108,20 @@ func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy,
 		if !s.inChannel[t.Name] && !s.isVisibleLegacy(t) {
 			continue
 		}
+		if data := all.Encoded[t]; data != nil {
+			templates.Objects = append(templates.Objects, CopiedObject{v1beta2.KindModuleTemplate, t.Name, data})
+			continue
+		}
 		copied := &v1beta2.ModuleTemplate{TypeMeta: typeOf(v1beta2.KindModuleTemplate),
 			ObjectMeta: metadataForCopy(t), Spec: t.Spec}
 		copied.Namespace = namespace
 		if len(copied.Spec.Descriptor.Raw) == 0 {
 			copied.Spec.Descriptor.Raw = []byte("{}")
 		}
-		templates.add(v1beta2.KindModuleTemplate, t.Name, copied)
+		data := templates.add(v1beta2.KindModuleTemplate, t.Name, copied)
+		if all.Encoded != nil {
+			all.Encoded[t] = data
+		}
 	}
 	if err := errors.Join(append(templates.errs, releases.errs...)...); err != nil {
 		return CatalogCopy{}, err
@@ -179,12 +190,14 @@ type encodedObjects struct {
 	errs []error
 }
 
-func (s *encodedObjects) add(kind, name string, object any) {
+// add encodes an object and returns the encoded object, or nil if the object cannot be encoded.
+func (s *encodedObjects) add(kind, name string, object any) []byte {
 	data, err := json.Marshal(object)
 	if err != nil {
 		s.errs = append(s.errs, fmt.Errorf("encoding %s %s for the catalog copy: %w", kind, name, err))
 	}
 	s.Objects = append(s.Objects, CopiedObject{Kind: kind, Name: name, JSON: data})
+	return data
 }
 
 func typeOf(kind string) metav1.TypeMeta {

@@ -166,6 +166,36 @@ func TestCopiedObjects(t *testing.T) {
 	}
 }
 
+// TestCatalogCopyEncodesOnce tests that a ModuleTemplate is encoded once for several catalog copies, and that the
+// catalog copies are the same as without Contents.Encoded.
+func TestCatalogCopyEncodesOnce(t *testing.T) {
+	s := shopStock()
+	s.Encoded = map[*v1beta2.ModuleTemplate][]byte{}
+	of := map[string]*byte{} // where the encoded templates are in memory
+	for _, g := range []Access{{}, {Beta: true, Internal: true}, {Beta: true}, {Selected: "vip"}, {}} {
+		v := mustCopy(t, g, s)
+		if diff := cmp.Diff(mustCopy(t, g, shopStock()), v); diff != "" {
+			t.Errorf("%+v: the catalog copy (-without +with Encoded):\n%s", g, diff)
+		}
+		for _, o := range v.Objects {
+			if o.Kind != v1beta2.KindModuleTemplate {
+				continue
+			}
+			if was := of[o.Name]; was != nil && was != &o.JSON[0] {
+				t.Errorf("%+v: ModuleTemplate %s was encoded again", g, o.Name)
+			}
+			of[o.Name] = &o.JSON[0]
+		}
+	}
+	broken := Contents{Encoded: map[*v1beta2.ModuleTemplate][]byte{}, Templates: []*v1beta2.ModuleTemplate{
+		{Spec: v1beta2.ModuleTemplateSpec{Channel: "regular", Descriptor: runtime.RawExtension{Raw: []byte("{")}}}}}
+	for range 2 {
+		if _, err := CatalogCopyFor(Access{}, broken, "kyma-system"); err == nil {
+			t.Error("a broken ModuleTemplate is no error")
+		}
+	}
+}
+
 // TestCatalogCopyDigest tests that the digest changes only if a copied object changes.
 func TestCatalogCopyDigest(t *testing.T) {
 	before := mustCopy(t, Access{}, shopStock()).Digest
@@ -201,8 +231,8 @@ func TestCatalogCopyDigest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			releases, templates := shopReleases(), shopTemplates()
 			c.change(releases["keda"], templates["keda-1.0.0"])
-			s := Contents{slices.Collect(maps.Values(releases)),
-				slices.Collect(maps.Values(templates)), shop().Restricted}
+			s := Contents{Releases: slices.Collect(maps.Values(releases)),
+				Templates: slices.Collect(maps.Values(templates)), Restricted: shop().Restricted}
 			rand.Shuffle(len(s.Templates), func(i, j int) {
 				s.Templates[i],
 					s.Templates[j] = s.Templates[j], s.Templates[i]

@@ -160,7 +160,7 @@ func (c *Copies) sendRemainingBase(ctx context.Context, t Target, base *render.B
 		return fmt.Errorf("preparing runtime %s: %w", t.Kyma.Name, err)
 	}
 	if hasCreatedAllCatalogCRDs(result.Created) {
-		c.editRecord(t, func(r *record) { r.digest, r.has = "", map[objectKey]string{} })
+		c.editRecord(t, func(r *record) { r.digest, r.has = "", hashSet{} })
 	}
 	if len(result.Applied) > 0 {
 		c.editRecord(t, func(r *record) { r.baseSentAt = t.Now })

@@ -10,13 +10,14 @@
 //
 // The catalog copy of a runtime has the ModuleTemplates and ModuleReleaseMetas that the runtime may use. Runtimes with
 // the same access have the same catalog copy. While a channel moves in stages, there are two catalog copies: one with
-// the former version, and one with the new version for runtimes that the rollout has admitted. A catalog copy is
-// computed once after each change of the catalog, and has a digest. The Kyma in the runtime has an annotation with the
-// digest of the catalog copy that the runtime has. While the digest in this annotation of the Kyma is the digest of the
-// current catalog copy, the package makes no request to the runtime. When the digest in the annotation differs from the
-// digest of the current catalog copy, the package sends only the objects that differ. The contents of the former
-// catalog copy are in memory; after a restart, the objects in the runtime are listed once. A label of each object in
-// the runtime identifies its content.
+// the former version, and one with the new version for runtimes that the rollout has admitted. While several channels
+// move, there are more catalog copies, which share the objects that are equal. A catalog copy is computed once after
+// each change of the catalog, and has a digest. The Kyma in the runtime has an annotation with the digest of the
+// catalog copy that the runtime has. While the digest in this annotation of the Kyma is the digest of the current
+// catalog copy, the package makes no request to the runtime. When the digest in the annotation differs from the digest
+// of the current catalog copy, the package sends only the objects that differ. The contents of the former catalog copy
+// are in memory; after a restart, the objects in the runtime are listed once. A label of each object in the runtime
+// identifies its content.
 //
 // The package reverts changes that others make to the catalog copy or to the CRDs in the runtime. Watches on metadata
 // report changes that others make: the managed fields of an object show which field manager wrote the object last. In a
@@ -98,9 +99,9 @@ type record struct {
 	runtime *runtimes.Runtime // the connection that the record belongs to
 	key     contentsKey       // of the catalog copy that the runtime should have
 	digest  string            // of the catalog copy that the runtime has; "" if not known
-	// has maps the objects of the catalog copy that the runtime has to hashes of their contents. If these contents are
-	// not known, has is nil. Runtimes with the same catalog copy share one map.
-	has        map[objectKey]string
+	// has are the hashes of the objects of the catalog copy that the runtime has. If these objects are not known, has
+	// is nil. Runtimes with the same catalog copy share one set.
+	has        hashSet
 	suspects   map[objectKey]bool // objects of the catalog copy that are reported to differ from it
 	compareAll bool               // every object of the catalog copy may differ, so all are compared
 	auditedAt  time.Time          // when all objects were last compared field by field
@@ -242,7 +243,7 @@ func (r *record) suspect(key objectKey) {
 // unknown, is true, and the objects in the runtime have to be listed. The objects in the runtime are known if this
 // process has sent or compared the former catalog copy, or if it has just created the CRDs.
 func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unknown bool) {
-	var has map[objectKey]string
+	var has hashSet
 	c.editRecord(t, func(r *record) {
 		if r.digest == t.Digest { // otherwise another process has changed the catalog copy
 			has = r.has
@@ -251,14 +252,14 @@ func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unkno
 	if has == nil {
 		return nil, true
 	}
-	for key, hash := range want.hashes {
-		if has[key] != hash {
-			keys = append(keys, key)
+	for _, h := range want.hashes {
+		if has.of(h.objectKey) != h.hash {
+			keys = append(keys, h.objectKey)
 		}
 	}
-	for key := range has {
-		if want.hashes[key] == "" {
-			keys = append(keys, key)
+	for _, h := range has {
+		if want.hashes.of(h.objectKey) == "" {
+			keys = append(keys, h.objectKey)
 		}
 	}
 	return keys, false
@@ -276,14 +277,14 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 	}
 	toSend, extra := maps.Clone(suspects), map[objectKey]bool{}
 	for key := range suspects {
-		if want.hashes[key] == "" {
+		if want.hashes.of(key) == "" {
 			extra[key] = true
 		} else if err := c.removeAddedFields(ctx, t, want, key); err != nil {
 			return err
 		}
 	}
 	for _, key := range outdated {
-		if want.hashes[key] == "" {
+		if want.hashes.of(key) == "" {
 			extra[key] = true
 		} else {
 			toSend[key] = true
@@ -350,16 +351,16 @@ func (c *Copies) addListedDifferences(ctx context.Context, t Target, want *conte
 			key := objectKey{gvk.Kind, o.Name}
 			hash := o.Labels[v1beta2.LabelCatalogHash]
 			switch {
-			case want.hashes[key] != "" && o.DeletionTime.IsZero():
+			case want.hashes.of(key) != "" && o.DeletionTime.IsZero():
 				found[key] = hash
-			case want.hashes[key] == "" && (hash != "" || o.Labels[v1beta2.LabelManagedBy] == v1beta2.ManagedByKyma):
+			case want.hashes.of(key) == "" && (hash != "" || o.Labels[v1beta2.LabelManagedBy] == v1beta2.ManagedByKyma):
 				addExtra[key] = true
 			}
 		}
 	}
-	for key, hash := range want.hashes {
-		if found[key] != hash {
-			addTo[key] = true
+	for _, h := range want.hashes {
+		if found[h.objectKey] != h.hash {
+			addTo[h.objectKey] = true
 		}
 	}
 	return nil
@@ -368,10 +369,6 @@ func (c *Copies) addListedDifferences(ctx context.Context, t Target, want *conte
 // removeAddedFields removes the fields that other field managers have added to the spec of an object. It would not be
 // sufficient to apply the object again, because server-side apply keeps the fields of other field managers.
 func (c *Copies) removeAddedFields(ctx context.Context, t Target, want *contents, key objectKey) error {
-	at := slices.IndexFunc(want.objects, func(o *render.Object) bool {
-		return o.GVK.Kind == key.kind &&
-			o.Name == key.name
-	})
 	is, err := t.Runtime.Get(ctx, key.ref())
 	if IsAbsent(err) {
 		return nil
@@ -380,7 +377,7 @@ func (c *Copies) removeAddedFields(ctx context.Context, t Target, want *contents
 		return fmt.Errorf("reading the catalog of runtime %s: %w", t.Kyma.Name, err)
 	}
 	desired := &unstructured.Unstructured{}
-	if err := desired.UnmarshalJSON(want.objects[at].AppendJSON(nil, v1beta2.RuntimeNamespace,
+	if err := desired.UnmarshalJSON(want.objects[want.hashes.index(key)].AppendJSON(nil, v1beta2.RuntimeNamespace,
 		render.Overlay{})); err != nil {
 		return fmt.Errorf("decoding %s for the catalog of runtimes: %w", key.name, err)
 	}

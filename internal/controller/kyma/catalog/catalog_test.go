@@ -20,7 +20,6 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
-	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -31,7 +30,7 @@ func writtenBy(manager string, seconds int64) metav1.ManagedFieldsEntry {
 }
 
 func TestCheck(t *testing.T) {
-	v := &contents{hashes: map[objectKey]string{{"ModuleTemplate", "keda-1.0.0"}: "h1"}}
+	v := &contents{hashes: hashSet{{objectKey{"ModuleTemplate", "keda-1.0.0"}, "h1"}}}
 	object := func(name, hash string, fields ...metav1.ManagedFieldsEntry) metav1.PartialObjectMetadata {
 		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{v1beta2.LabelCatalogHash: hash}, ManagedFields: fields,
@@ -76,9 +75,9 @@ func TestCheck(t *testing.T) {
 func TestNoteChangeListed(t *testing.T) {
 	c := New(Options{})
 	c.records["a"] = &record{}
-	c.contents.byKey = map[contentsKey]*contents{{}: {hashes: map[objectKey]string{
-		{"ModuleTemplate", "keda-1.0.0"}: "h1", {"ModuleTemplate", "nats-1.0.0"}: "h2",
-		{"ModuleReleaseMeta", "keda"}: "h3",
+	c.contents.byKey = map[contentsKey]*contents{{}: {hashes: hashSet{
+		{objectKey{"ModuleTemplate", "keda-1.0.0"}, "h1"}, {objectKey{"ModuleTemplate", "nats-1.0.0"}, "h2"},
+		{objectKey{"ModuleReleaseMeta", "keda"}, "h3"},
 	}}}
 	e := runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "ModuleTemplate"},
 		Objects: []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{
@@ -200,33 +199,6 @@ func TestCopyDuringRollout(t *testing.T) {
 				t.Error("a runtime that waits gets another catalog copy")
 			}
 		})
-	}
-}
-
-func TestNewContents(t *testing.T) {
-	visible, err := channel.CatalogCopyFor(channel.Access{}, channel.Contents{
-		Releases: []*v1beta2.ModuleReleaseMeta{{ObjectMeta: metav1.ObjectMeta{Name: "keda"},
-			Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular",
-				Version: "1.0.0"}}}}},
-		Templates: []*v1beta2.ModuleTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "keda-1.0.0"},
-			Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0"}}},
-	}, "kyma-system")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := newContents(visible)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(v.objects) != 2 || v.digest != "sha256:"+visible.Digest {
-		t.Fatalf("it has %d objects and digest %s", len(v.objects), v.digest)
-	}
-	for _, o := range v.objects {
-		if hash := v.hashes[objectKey{o.GVK.Kind, o.Name}]; len(hash) != 16 ||
-			o.Label(v1beta2.LabelCatalogHash) != hash {
-			t.Errorf("%s %s has label %q, want its hash %q", o.GVK.Kind, o.Name,
-				o.Label(v1beta2.LabelCatalogHash), hash)
-		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -123,17 +124,57 @@ func pointers[T any](items []T) []*T {
 // one contents, so contents are never changed after they were made.
 type contents struct {
 	digest  string
-	objects []*render.Object
-	hashes  map[objectKey]string // the value of the hash label of each object
+	objects []*render.Object // the ModuleTemplates, sorted by name, and then the ModuleReleaseMetas, sorted by name
+	hashes  hashSet          // of objects, in the same order
+}
+
+// hashed is the value of the hash label of one object. It does not keep the object in memory.
+type hashed struct {
+	objectKey
+	hash string
+}
+
+// hashSet has the hashes of the objects of a catalog copy, in the order of contents.objects.
+type hashSet []*hashed
+
+// index returns the position of an object, or -1 if the set does not have the object.
+func (s hashSet) index(key objectKey) int {
+	i, found := slices.BinarySearchFunc(s, key, func(h *hashed, key objectKey) int {
+		// "ModuleTemplate" is greater than "ModuleReleaseMeta"
+		return cmp.Or(strings.Compare(key.kind, h.kind), strings.Compare(h.name, key.name))
+	})
+	if !found {
+		return -1
+	}
+	return i
+}
+
+// of returns the hash of an object, or "" if the set does not have the object.
+func (s hashSet) of(key objectKey) string {
+	if i := s.index(key); i >= 0 {
+		return s[i].hash
+	}
+	return ""
 }
 
 // contentsCache stores the contents of catalog copies until the catalog changes.
+//
+// While k channels move in stages, there are up to two to the power of k different catalog copies. Most of their
+// objects are equal, so each object is encoded once and shared: one more catalog copy costs two slices of pointers.
 type contentsCache struct {
 	changed chan struct{} // receives one signal after one or more changes of the catalog
 
-	mu     sync.Mutex
-	byKey  map[contentsKey]*contents // guarded by mu
-	moving []move                    // guarded by mu; computed with the first contents
+	mu      sync.Mutex
+	byKey   map[contentsKey]*contents            // guarded by mu; nil after a change of the catalog
+	catalog channel.Contents                     // guarded by mu; read with the first contents
+	moving  []move                               // guarded by mu; computed with the first contents
+	encoded map[[sha256.Size]byte]*encodedObject // guarded by mu; by the sum of CopiedObject.JSON
+}
+
+// encodedObject is one object that catalog copies share.
+type encodedObject struct {
+	object *render.Object
+	hashed *hashed
 }
 
 // contentsKey identifies the contents of the catalog copy for a runtime.
@@ -154,9 +195,7 @@ func (m move) moduleAndChannelKey() string { return m.module + "/" + m.channel }
 // Invalidate drops all contents from memory, because the catalog of the control plane has changed. Invalidate sends a
 // signal to [Copies.Changed].
 func (c *Copies) Invalidate() {
-	c.contents.mu.Lock()
-	c.contents.byKey, c.contents.moving = nil, nil
-	c.contents.mu.Unlock()
+	c.InvalidateWithoutSignal()
 	select {
 	case c.contents.changed <- struct{}{}:
 	default:
@@ -169,8 +208,8 @@ func (c *Copies) Invalidate() {
 // its new catalog copy.
 func (c *Copies) InvalidateWithoutSignal() {
 	c.contents.mu.Lock()
-	c.contents.byKey, c.contents.moving = nil, nil
-	c.contents.mu.Unlock()
+	defer c.contents.mu.Unlock()
+	c.contents.byKey, c.contents.catalog, c.contents.moving, c.contents.encoded = nil, channel.Contents{}, nil, nil
 }
 
 // Changed returns a channel that receives a signal after one or more calls of [Copies.Invalidate].
@@ -220,16 +259,19 @@ func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(
 	}
 	c.contents.mu.Lock()
 	defer c.contents.mu.Unlock()
-	var all channel.Contents
 	if c.contents.byKey == nil {
-		var err error
-		if all, err = c.readSharedCatalog(ctx); err != nil {
+		all, err := c.readSharedCatalog(ctx)
+		if err != nil {
 			return key, nil, err
 		}
 		if c.contents.moving, err = c.moves(ctx, all.Releases); err != nil {
 			return key, nil, err
 		}
-		c.contents.byKey = map[contentsKey]*contents{}
+		if len(c.contents.moving) > 0 { // there will be many catalog copies
+			all.Encoded = make(map[*v1beta2.ModuleTemplate][]byte, len(all.Templates))
+		}
+		c.contents.byKey, c.contents.catalog = map[contentsKey]*contents{}, all
+		c.contents.encoded = map[[sha256.Size]byte]*encodedObject{}
 	}
 	var ahead []string
 	for _, m := range c.contents.moving {
@@ -241,16 +283,7 @@ func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(
 	if found := c.contents.byKey[key]; found != nil {
 		return key, found, nil
 	}
-	if all.Releases == nil {
-		var err error
-		if all, err = c.readSharedCatalog(ctx); err != nil {
-			return key, nil, err
-		}
-	}
-	for i, r := range all.Releases {
-		all.Releases[i] = withProven(r, c.contents.moving, ahead)
-	}
-	made, err := computeContents(key.access, all)
+	made, err := c.contents.makeLocked(key.access, ahead)
 	if err != nil {
 		return key, nil, err
 	}
@@ -325,14 +358,32 @@ func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1
 	return shown
 }
 
-// computeContents returns the contents of the catalog copy for all runtimes that have the access in the parameter
-// "access", which states the modules that a runtime may use.
-func computeContents(access channel.Access, all channel.Contents) (*contents, error) {
+// makeLocked makes the contents of the catalog copy for all runtimes that have the access in the parameter "access",
+// which states the modules that a runtime may use. The parameter "ahead" is explained at withProven.
+func (c *contentsCache) makeLocked(access channel.Access, ahead []string) (*contents, error) {
+	all := c.catalog
+	all.Releases = make([]*v1beta2.ModuleReleaseMeta, len(c.catalog.Releases))
+	for i, r := range c.catalog.Releases {
+		all.Releases[i] = withProven(r, c.moving, ahead)
+	}
 	visible, err := channel.CatalogCopyFor(access, all, v1beta2.RuntimeNamespace)
 	if err != nil {
 		return nil, err
 	}
-	return newContents(visible)
+	made := &contents{digest: "sha256:" + visible.Digest, objects: make([]*render.Object, len(visible.Objects)),
+		hashes: make(hashSet, len(visible.Objects))}
+	for i := range visible.Objects {
+		sum := sha256.Sum256(visible.Objects[i].JSON)
+		e := c.encoded[sum]
+		if e == nil {
+			if e, err = labelAndEncode(&visible.Objects[i], hex.EncodeToString(sum[:8])); err != nil {
+				return nil, err
+			}
+			c.encoded[sum] = e
+		}
+		made.objects[i], made.hashes[i] = e.object, e.hashed
+	}
+	return made, nil
 }
 
 // known returns the contents for a key if they are already computed, and nil otherwise.
@@ -342,27 +393,18 @@ func (c *contentsCache) known(key contentsKey) *contents {
 	return c.byKey[key]
 }
 
-// newContents labels and encodes the objects of a catalog copy.
-func newContents(visible channel.CatalogCopy) (*contents, error) {
-	made := &contents{digest: "sha256:" + visible.Digest, hashes: map[objectKey]string{}}
-	objects := make([]*unstructured.Unstructured, len(visible.Objects))
-	for i, o := range visible.Objects {
-		u := &unstructured.Unstructured{}
-		if err := u.UnmarshalJSON(o.JSON); err != nil {
-			return nil, fmt.Errorf("decoding %s %s for the catalog of runtimes: %w", o.Kind, o.Name, err)
-		}
-		sum := sha256.Sum256(o.JSON)
-		hash := hex.EncodeToString(sum[:8])
-		made.hashes[objectKey{o.Kind, o.Name}] = hash
-		labels := u.GetLabels()
-		labels[v1beta2.LabelCatalogHash] = hash
-		u.SetLabels(labels)
-		objects[i] = u
+// labelAndEncode sets the hash label of an object of a catalog copy and encodes the object.
+func labelAndEncode(o *channel.CopiedObject, hash string) (*encodedObject, error) {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(o.JSON); err != nil {
+		return nil, fmt.Errorf("decoding %s %s for the catalog of runtimes: %w", o.Kind, o.Name, err)
 	}
-	bundle, err := render.Build(objects, render.Options{})
+	labels := u.GetLabels()
+	labels[v1beta2.LabelCatalogHash] = hash
+	u.SetLabels(labels)
+	bundle, err := render.Build([]*unstructured.Unstructured{u}, render.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the catalog of runtimes: %w", err)
 	}
-	made.objects = bundle.Objects
-	return made, nil
+	return &encodedObject{bundle.Objects[0], &hashed{objectKey{o.Kind, o.Name}, hash}}, nil
 }

@@ -116,9 +116,9 @@ func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
 		listed[e.Objects[i].Name] = true
 		wrong = r.suspectIfWrong(want, e.Interest.Kind, &e.Objects[i], false) || wrong
 	}
-	for key := range want.hashes {
-		if key.kind == e.Interest.Kind && !listed[key.name] {
-			r.suspect(key)
+	for _, h := range want.hashes {
+		if h.kind == e.Interest.Kind && !listed[h.name] {
+			r.suspect(h.objectKey)
 			wrong = true
 		}
 	}
@@ -146,7 +146,7 @@ func (r *record) suspectIfWrong(want *contents, kind string, o *metav1.PartialOb
 //	                      ours                                                       no
 func (v *contents) isSatisfiedBy(key objectKey, o *metav1.PartialObjectMetadata, deleted bool) bool {
 	ours := isManagedBy(o.ManagedFields, v1beta2.FieldOwnerCatalog)
-	hash := v.hashes[key]
+	hash := v.hashes.of(key)
 	if hash == "" {
 		return deleted || !ours
 	}

@@ -14,7 +14,7 @@ import (
 // request.
 func TestFindOutdated(t *testing.T) {
 	a, b, c := objectKey{"ModuleTemplate", "a"}, objectKey{"ModuleTemplate", "b"}, objectKey{"ModuleTemplate", "c"}
-	want := &contents{digest: "new", hashes: map[objectKey]string{a: "1", b: "2"}}
+	want := &contents{digest: "new", hashes: hashSet{{a, "1"}, {b, "2"}}}
 	cases := map[string]struct {
 		reason  string
 		record  record
@@ -23,12 +23,12 @@ func TestFindOutdated(t *testing.T) {
 		unknown bool
 	}{
 		"Changed": {"one object differs, one was removed",
-			record{digest: "old", has: map[objectKey]string{a: "1", b: "1", c: "1"}}, "old", []objectKey{b, c}, false},
-		"New":     {"the CRDs were just created", record{has: map[objectKey]string{}}, "", []objectKey{a, b}, false},
+			record{digest: "old", has: hashSet{{a, "1"}, {b, "1"}, {c, "1"}}}, "old", []objectKey{b, c}, false},
+		"New":     {"the CRDs were just created", record{has: hashSet{}}, "", []objectKey{a, b}, false},
 		"Restart": {"the memory is lost", record{}, "old", nil, true},
-		"Other": {"another process has written a copy", record{digest: "old", has: map[objectKey]string{a: "1"}},
+		"Other": {"another process has written a copy", record{digest: "old", has: hashSet{{a, "1"}}},
 			"other", nil, true},
-		"Removed": {"somebody has removed the annotation", record{digest: "old", has: map[objectKey]string{a: "1"}}, "",
+		"Removed": {"somebody has removed the annotation", record{digest: "old", has: hashSet{{a, "1"}}}, "",
 			nil, true},
 	}
 	for name, test := range cases {
