@@ -438,6 +438,54 @@ func TestMakefile(t *testing.T) {
 	}
 }
 
+// TestWithoutRace checks that the packages that `make test` tests without -race have no goroutines, not even in tests.
+func TestWithoutRace(t *testing.T) {
+	m := regexp.MustCompile(`serial=\$\$\(go list ([^)]*)\)`).FindStringSubmatch(readAll(t, "Makefile"))
+	if m == nil {
+		t.Fatal("the Makefile does not list the packages without -race: mend or remove this test")
+	}
+	for _, pattern := range strings.Fields(m[1]) {
+		folder, withBelow := strings.CutSuffix(path.Clean(pattern), "/...")
+		seen := false
+		for _, s := range mustSources(t) {
+			if s.folder != folder && !(withBelow && isOf(s.folder, folder)) {
+				continue
+			}
+			seen = true
+			if concurrency := concurrencyOf(s); concurrency != "" {
+				t.Errorf("%s has %s, so %s needs -race: take %s out of the serial packages in the Makefile",
+					s.path(), concurrency, s.folder, pattern)
+			}
+		}
+		if !seen {
+			t.Errorf("the serial packages in the Makefile are %s, where there is no package", pattern)
+		}
+	}
+}
+
+// concurrencyOf returns the first part of a file by which it may run code in several goroutines, or "" if there is no
+// such part.
+func concurrencyOf(s source) (found string) {
+	for _, imported := range s.imports() {
+		switch imported {
+		case "net/http/httptest", "testing/synctest", "golang.org/x/sync/errgroup":
+			return "an import of " + imported
+		}
+	}
+	ast.Inspect(s.File, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = "a go statement"
+		case *ast.SelectorExpr: // methods of sync.WaitGroup, testing.T and testing.B, and functions of time and context
+			if slices.Contains([]string{"Go", "Parallel", "RunParallel", "AfterFunc"}, n.Sel.Name) {
+				found = "a call of " + n.Sel.Name
+			}
+		}
+		return found == ""
+	})
+	return found
+}
+
 // TestLifecycles compares the lists of steps in docs/reference/lifecycles.md with the steps of the controllers.
 func TestLifecycles(t *testing.T) {
 	const page = "docs/reference/lifecycles.md"
