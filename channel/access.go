@@ -24,29 +24,38 @@ func unmetRestriction(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 }
 
 // isAllowedForKyma reports whether a Kyma with the given labels may have a module. The comment of the method
-// checkModuleAllowedForKyma has a table of the rules. isAllowedForKyma returns an error if the ModuleReleaseMeta
-// contradicts itself. After an error of isAllowedForKyma, no further runtime may have the module until the
-// ModuleReleaseMeta is corrected. meta is nil for a legacy module.
+// checkModuleAllowedForKyma has a table of the rules. The error is the one of allowedKymas.
 func isAllowedForKyma(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (
 	bool, error) {
+	allowed, err := allowedKymas(restricted, module, meta)
+	if err != nil {
+		return false, err
+	}
+	return allowed.Matches(labels.Set(kyma)), nil
+}
+
+// allowedKymas returns the selector of the Kymas that may have a module. allowedKymas returns an error if the
+// ModuleReleaseMeta contradicts itself. After an error of allowedKymas, no further runtime may have the module until
+// the ModuleReleaseMeta is corrected. meta is nil for a legacy module.
+func allowedKymas(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta) (labels.Selector, error) {
 	var selector *v1beta2.Selector
 	if meta != nil {
 		selector = meta.Spec.KymaSelector
 	}
 	switch listed := slices.Contains(restricted, module); {
 	case !listed && selector == nil:
-		return true, nil
+		return labels.Everything(), nil
 	case !listed:
-		return false, fmt.Errorf(
+		return nil, fmt.Errorf(
 			"the ModuleReleaseMeta of module %s has a spec.kymaSelector, but the module is not restricted: "+
 				"add it to --restricted-default-modules, or remove the selector", module)
 	case selector.IsEmpty():
-		return false, fmt.Errorf("module %s is restricted, but its ModuleReleaseMeta selects no Kymas: "+
+		return nil, fmt.Errorf("module %s is restricted, but its ModuleReleaseMeta selects no Kymas: "+
 			"set spec.kymaSelector, or remove the module from --restricted-default-modules", module)
 	}
 	compiled, err := selector.Compile()
 	if err != nil {
-		return false, fmt.Errorf("spec.kymaSelector of ModuleReleaseMeta %s is invalid, correct it: %w", module, err)
+		return nil, fmt.Errorf("spec.kymaSelector of ModuleReleaseMeta %s is invalid, correct it: %w", module, err)
 	}
-	return compiled.Matches(labels.Set(kyma)), nil
+	return compiled, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
@@ -28,17 +29,30 @@ type Access struct {
 
 // AccessOf returns the access rights of a runtime, which its Kyma in the control plane defines. For each restricted
 // module, AccessOf looks up its ModuleReleaseMeta.
-func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
-	var selected []string
-	for _, module := range c.Restricted {
-		meta := c.Release(module)
-		if allowed, err := isAllowedForKyma(c.Restricted, module, meta, kyma.Labels); allowed && err == nil {
-			selected = append(selected, module)
+func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access { return AccessFunc(c)(kyma) }
+
+// AccessFunc returns a function that returns the same result as AccessOf. AccessFunc looks up the ModuleReleaseMetas of
+// the restricted modules and compiles their selectors once, so use it for a decision about many runtimes.
+func AccessFunc(c Catalog) func(*v1beta2.Kyma) Access {
+	type restriction struct {
+		module  string
+		allowed labels.Selector
+	}
+	var restrictions []restriction
+	for _, module := range slices.Compact(slices.Sorted(slices.Values(c.Restricted))) {
+		if allowed, err := allowedKymas(c.Restricted, module, c.Release(module)); err == nil {
+			restrictions = append(restrictions, restriction{module, allowed})
 		}
 	}
-	slices.Sort(selected)
-	return Access{Beta: kyma.AllowsBeta(), Internal: kyma.AllowsInternal(),
-		Selected: strings.Join(slices.Compact(selected), ",")}
+	return func(kyma *v1beta2.Kyma) Access {
+		var selected []string
+		for _, r := range restrictions {
+			if r.allowed.Matches(labels.Set(kyma.Labels)) {
+				selected = append(selected, r.module)
+			}
+		}
+		return Access{Beta: kyma.AllowsBeta(), Internal: kyma.AllowsInternal(), Selected: strings.Join(selected, ",")}
+	}
 }
 
 // Contents is the whole catalog of the control plane, in any order. The caller must not change the objects of Contents.

@@ -224,7 +224,13 @@ func (c *Copies) OutdatedKymas(ctx context.Context) ([]string, error) {
 		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing Kymas: %w", err)
 	}
+	catalog, failed := c.Lookup(ctx)
+	accessOf := channel.AccessFunc(catalog)
+	if err := failed(); err != nil {
+		return nil, err
+	}
 	var outdated []string
+	current := map[contentsKey]string{} // digests, by access and the channels that had admitted the runtime
 	for i := range kymas.Items {
 		k := &kymas.Items[i]
 		c.mu.Lock()
@@ -233,15 +239,21 @@ func (c *Copies) OutdatedKymas(ctx context.Context) ([]string, error) {
 			c.mu.Unlock()
 			continue
 		}
-		digest, ahead := r.digest, r.key.ahead
+		has, key := r.digest, contentsKey{accessOf(k), r.key.ahead}
 		c.mu.Unlock()
-		_, current, err := c.contentsFor(ctx, k, func(m move) bool {
-			return slices.Contains(strings.Split(ahead, ","), m.moduleAndChannelKey())
-		})
-		if err != nil {
-			return nil, err
+		digest, known := current[key]
+		if !known {
+			admitted := strings.Split(key.ahead, ",")
+			_, made, err := c.contentsOf(ctx, key.access, func(m move) bool {
+				return slices.Contains(admitted, m.moduleAndChannelKey())
+			})
+			if err != nil {
+				return nil, err
+			}
+			digest = made.digest
+			current[key] = digest
 		}
-		if digest != current.digest {
+		if has != digest {
 			outdated = append(outdated, k.Name)
 		}
 	}
@@ -253,10 +265,18 @@ func (c *Copies) OutdatedKymas(ctx context.Context) ([]string, error) {
 func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(move) bool) (contentsKey, *contents,
 	error) {
 	catalog, failed := c.Lookup(ctx)
-	key := contentsKey{access: channel.AccessOf(catalog, k)}
+	access := channel.AccessOf(catalog, k)
 	if err := failed(); err != nil {
-		return key, nil, err
+		return contentsKey{}, nil, err
 	}
+	return c.contentsOf(ctx, access, hasTurn)
+}
+
+// contentsOf returns the contents of the catalog copy for the runtimes with the given access, and the key of these
+// contents. hasTurn reports whether the runtimes are admitted in a channel that moves in stages.
+func (c *Copies) contentsOf(ctx context.Context, access channel.Access, hasTurn func(move) bool) (contentsKey,
+	*contents, error) {
+	key := contentsKey{access: access}
 	c.contents.mu.Lock()
 	defer c.contents.mu.Unlock()
 	if c.contents.byKey == nil {

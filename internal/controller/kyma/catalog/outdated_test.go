@@ -1,10 +1,15 @@
 package catalog
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -57,5 +62,86 @@ func TestHasCreatedKinds(t *testing.T) {
 	}
 	if hasCreatedAllCatalogCRDs(both[:2]) {
 		t.Error("one existed, so objects may exist")
+	}
+}
+
+// fleet is a cache with Kymas and the ModuleReleaseMetas of restricted modules. It counts the objects that it copies.
+type fleet struct {
+	client.Reader
+	kymas    []runtime.Object
+	releases map[string]*v1beta2.ModuleReleaseMeta
+	copied   int
+}
+
+func (f *fleet) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	f.copied++
+	f.releases[key.Name].DeepCopyInto(into.(*v1beta2.ModuleReleaseMeta))
+	return nil
+}
+
+func (f *fleet) List(ctx context.Context, into client.ObjectList, o ...client.ListOption) error {
+	if _, is := into.(*v1beta2.KymaList); !is {
+		return f.Reader.List(ctx, into, o...)
+	}
+	return meta.SetList(into, f.kymas)
+}
+
+// fleetOf returns the Copies of a fleet. Each runtime may have one of the restricted modules, half of the runtimes have
+// the current catalog copy, and rollouts move channels of several modules.
+func fleetOf(t testing.TB, kymas, restricted, moving int) (*Copies, *fleet) {
+	c := movingCatalog(t, moving, moving)
+	f := &fleet{Reader: c.options.Client, releases: map[string]*v1beta2.ModuleReleaseMeta{}}
+	c.options.Client = f
+	for i := range restricted {
+		name := fmt.Sprint("restricted-", i)
+		c.options.Restricted = append(c.options.Restricted, name)
+		f.releases[name] = &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: name, KymaSelector: &v1beta2.Selector{
+				MatchLabels: map[string]string{"plan": name}}}}
+	}
+	for i := range kymas {
+		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: fmt.Sprint("kyma-", i),
+			Labels: map[string]string{"plan": fmt.Sprint("restricted-", i%restricted)}}}
+		f.kymas = append(f.kymas, k)
+		key, made, err := c.contentsFor(t.Context(), k, func(m move) bool { return m.module <= "m002" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &record{key: key}
+		if i%2 == 0 {
+			r.digest = made.digest
+		}
+		c.records[k.Name] = r
+	}
+	return c, f
+}
+
+// TestOutdatedKymasReads checks that a ModuleReleaseMeta of a restricted module is read once, not for each Kyma.
+func TestOutdatedKymasReads(t *testing.T) {
+	const kymas, restricted = 40, 5
+	c, f := fleetOf(t, kymas, restricted, 4)
+	f.copied = 0
+	outdated, err := c.OutdatedKymas(t.Context())
+	if err != nil || len(outdated) != kymas/2 || slices.Contains(outdated, "kyma-0") {
+		t.Fatalf("%v are outdated: %v", outdated, err)
+	}
+	if f.copied != restricted {
+		t.Errorf("%d objects were copied, want %d", f.copied, restricted)
+	}
+}
+
+// BenchmarkOutdatedKymas measures the search for outdated catalog copies, by the number of restricted modules and of
+// channels that move in stages.
+func BenchmarkOutdatedKymas(b *testing.B) {
+	for _, n := range []int{5, 50} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c, _ := fleetOf(b, 1_000, n, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.OutdatedKymas(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
