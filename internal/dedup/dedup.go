@@ -18,6 +18,7 @@
 package dedup
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -51,15 +52,21 @@ func Transform() toolscache.TransformFunc {
 	}
 }
 
-// Values stores values that several objects have in common, each of them once. When Values is full, all stored values
-// are removed, and later objects share with each other only. The zero value is ready to use. Values is safe for
-// concurrent use.
+// Values stores values that several objects have in common, each of them once. Values has two generations of larger
+// values: when the current generation is full, it replaces the former one, and a value of the former generation that is
+// shared again moves to the current one. So values in use stay, and values out of use are removed. When the strings are
+// full, all of them are removed, and later objects share strings with each other only. The zero value is ready to use.
+// Values is safe for concurrent use.
 type Values struct {
-	mu        sync.Mutex
-	values    map[string]any    // guarded by mu
-	texts     map[string]string // guarded by mu: each string by itself
-	textBytes int               // guarded by mu: the size of texts
+	mu              sync.Mutex
+	current, former map[valueID]any   // guarded by mu
+	valueBytes      int               // guarded by mu: the size of current
+	texts           map[string]string // guarded by mu: each string by itself
+	textBytes       int               // guarded by mu: the size of texts
 }
+
+// valueID is the SHA-256 digest of the key of a value. The key of an inventory is almost as large as the inventory.
+type valueID [sha256.Size]byte
 
 // Limits for the stored strings. In a fleet of 10,000 runtimes, the names of the runtimes need 1 MB, and the strings
 // that runtimes have in common need less.
@@ -68,22 +75,30 @@ const (
 	textOverhead   = 64 // estimated bytes for an entry of the map, beside the bytes of the string
 )
 
-// valuesLimit is the maximum number of stored values. A fleet needs only a few shared values (such as inventories and
-// references) for each version of each module.
-const valuesLimit = 4096
+// Limits for one generation of stored values. A fleet needs a few shared values (such as inventories and references)
+// for each version of each module, and two for each runtime with a custom resource of its own. With 750 versions of 25
+// objects and 10,000 such runtimes, they count as 12 MiB.
+const (
+	valueBytesLimit = 32 << 20
+	valueOverhead   = 256 // estimated bytes for a value and its entry of the map, beside the bytes of the key
+)
 
 // Share returns the value that was stored first under this key. If no value is stored under this key, Share stores and
-// returns value.
+// returns value. The length of the key should be about the size of the value, because it counts for the limit.
 func Share[V any](s *Values, key string, value V) V {
+	id := valueID(sha256.Sum256([]byte(key)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if first, ok := s.values[key].(V); ok {
+	if first, ok := s.current[id].(V); ok {
 		return first
 	}
-	if s.values == nil || len(s.values) >= valuesLimit {
-		s.values = map[string]any{}
+	if first, ok := s.former[id].(V); ok {
+		value = first
 	}
-	s.values[key] = value
+	if s.valueBytes += len(key) + valueOverhead; s.current == nil || s.valueBytes > valueBytesLimit {
+		s.former, s.current, s.valueBytes = s.current, map[valueID]any{}, len(key)+valueOverhead
+	}
+	s.current[id] = value
 	return value
 }
 

@@ -148,19 +148,50 @@ func TestTextsAreBounded(t *testing.T) {
 	}
 }
 
-// TestShareIsBounded checks that values that are no longer used do not stay in memory.
+// TestShareIsBounded checks that values that are no longer used do not stay in memory, and that values in use do.
 func TestShareIsBounded(t *testing.T) {
 	var s Values
-	for i := range 3 * valuesLimit {
-		if got := Share(&s, fmt.Sprint(i), i); got != i {
+	padding := strings.Repeat("x", 1<<15)
+	perGeneration := valueBytesLimit / (1<<15 + valueOverhead)
+	for i := range 5 * perGeneration {
+		if got := Share(&s, fmt.Sprint(i, padding), i); got != i {
 			t.Fatalf("%d is kept as %d", i, got)
 		}
-		if len(s.values) > valuesLimit {
-			t.Fatalf("%d values are kept", len(s.values))
+		if got := Share(&s, "in use", i); got != 0 {
+			t.Fatalf("after %d others, a value in use is no longer shared", i)
+		}
+		if s.valueBytes > valueBytesLimit || len(s.current)+len(s.former) > 2*perGeneration+2 {
+			t.Fatalf("%d and %d values are kept, and count as %d bytes", len(s.current), len(s.former), s.valueBytes)
 		}
 	}
-	if got := Share(&s, fmt.Sprint(3*valuesLimit-1), -1); got != 3*valuesLimit-1 {
+	if got := Share(&s, fmt.Sprint(5*perGeneration-1, padding), -1); got != 5*perGeneration-1 {
 		t.Errorf("the newest was forgotten: %d", got)
+	}
+}
+
+// TestLargeCatalogIsShared checks that all runtimes share the values of a catalog of 250 modules in three channels,
+// also if the runtimes have custom resources of their own.
+func TestLargeCatalogIsShared(t *testing.T) {
+	var s Values
+	const modules, runtimes = 750, 3000
+	copies := map[*v1beta2.Resource]bool{}
+	for i := range runtimes {
+		Share(&s, fmt.Sprint("reference", i), i)
+		for j := range 3 {
+			module := (i*3 + j) % modules
+			inventory := make([]v1beta2.Resource, 25)
+			for o := range inventory {
+				inventory[o] = v1beta2.Resource{Group: "apps", Version: "v1", Kind: "Deployment",
+					Namespace: "kyma-system", Name: fmt.Sprintf("module-%d-object-%d", module, o)}
+			}
+			for _, part := range []string{"source", "resource", "template", "reference"} {
+				Share(&s, fmt.Sprint(part, module, "of a module"), i)
+			}
+			copies[&Share(&s, InventoryKey(inventory), inventory)[0]] = true
+		}
+	}
+	if len(copies) != modules {
+		t.Errorf("%d copies of %d inventories are kept", len(copies), modules)
 	}
 }
 
