@@ -20,7 +20,9 @@ import (
 	"time"
 )
 
-// maxBuckets is the number of buckets above which the full ones are deleted.
+// maxBuckets is the number of buckets above which the full ones are deleted. If more runtimes have buckets that are not
+// full, the full ones are deleted when the number of buckets has doubled: so the cost of a new bucket does not depend
+// on the number of buckets.
 const maxBuckets = 4096
 
 // Budget limits for each runtime how often something may happen. A nil Budget allows everything. A Budget is safe for
@@ -31,6 +33,7 @@ type Budget struct {
 
 	mu      sync.Mutex
 	buckets map[string]*bucket // guarded by mu; by name of the runtime
+	limit   int                // guarded by mu: number of buckets at which the full ones are deleted
 }
 
 // bucket is the token bucket of one runtime.
@@ -42,7 +45,7 @@ type bucket struct {
 // New returns a Budget. The parameter burst is the number of tokens that a runtime can take in a row; a number below 1
 // counts as 1. After the burst, the runtime gets one more token per interval.
 func New(burst int, interval time.Duration) *Budget {
-	return &Budget{burst: burst, interval: interval, buckets: map[string]*bucket{}}
+	return &Budget{burst: burst, interval: interval, buckets: map[string]*bucket{}, limit: maxBuckets}
 }
 
 // Take takes one token of a runtime and returns 0. If the runtime has no token left, Take returns the time until the
@@ -85,8 +88,9 @@ func (b *Budget) Forget(runtime string) {
 func (b *Budget) bucketLocked(runtime string, now time.Time) *bucket {
 	is := b.buckets[runtime]
 	if is == nil {
-		if len(b.buckets) >= maxBuckets {
+		if len(b.buckets) >= b.limit {
 			b.deleteFullLocked(now)
+			b.limit = max(maxBuckets, 2*len(b.buckets))
 		}
 		is = &bucket{left: b.burst, updated: now}
 		b.buckets[runtime] = is

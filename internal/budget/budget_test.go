@@ -71,3 +71,50 @@ func TestBuckets(t *testing.T) {
 		t.Errorf("%d buckets", len(b.buckets))
 	}
 }
+
+// TestManyBusyRuntimes checks that buckets that are not full stay, and that they are deleted when they are full again.
+// The number of searches for full buckets grows with the logarithm of the number of runtimes.
+func TestManyBusyRuntimes(t *testing.T) {
+	now := time.Now()
+	b := New(1, time.Hour)
+	searches, limit := 0, b.limit
+	for i := range 5 * maxBuckets {
+		b.Take(fmt.Sprint(i), now)
+		if b.limit != limit {
+			searches, limit = searches+1, b.limit
+		}
+	}
+	if searches != 3 || b.Take("0", now) == 0 {
+		t.Errorf("%d searches, want 3, and a runtime without a token waits", searches)
+	}
+	for i := range 5 * maxBuckets {
+		b.Take(fmt.Sprint("later", i), now.Add(time.Hour))
+	}
+	if got := len(b.buckets); got > 10*maxBuckets {
+		t.Errorf("%d buckets", got)
+	}
+	if b.Take("0", now.Add(time.Hour)) != 0 {
+		t.Error("a runtime got no new token")
+	}
+}
+
+// BenchmarkTakeOfNewRuntimes takes one token of each of many runtimes. The time per runtime should not depend on the
+// number of runtimes.
+func BenchmarkTakeOfNewRuntimes(b *testing.B) {
+	for _, runtimes := range []int{4096, 16384} {
+		names := make([]string, runtimes)
+		for i := range names {
+			names[i] = fmt.Sprint(i)
+		}
+		b.Run(fmt.Sprint(runtimes), func(b *testing.B) {
+			now := time.Now()
+			for b.Loop() {
+				budget := New(2, time.Hour)
+				for _, name := range names {
+					budget.Take(name, now)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*runtimes), "ns/runtime")
+		})
+	}
+}
