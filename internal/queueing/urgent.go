@@ -2,7 +2,6 @@ package queueing
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 )
@@ -54,12 +53,18 @@ func (u *Urgent) Is(kyma string) bool {
 	return marked && time.Since(since) < UrgentTimeout
 }
 
-// Any reports whether any runtime is urgent.
+// Any reports whether any runtime is urgent. Each write to the control plane calls Any, so Any stops at the first
+// urgent runtime, and deletes the expired marks that it has seen until then.
 func (u *Urgent) Any() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	maps.DeleteFunc(u.marked, func(_ string, since time.Time) bool { return time.Since(since) >= UrgentTimeout })
-	return len(u.marked) > 0
+	for kyma, since := range u.marked {
+		if time.Since(since) < UrgentTimeout {
+			return true
+		}
+		delete(u.marked, kyma)
+	}
+	return false
 }
 
 // Changed returns a channel that is closed when another runtime becomes urgent. To wait until a runtime is urgent, call

@@ -1,6 +1,7 @@
 package queueing
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,9 +27,14 @@ func TestUrgent(t *testing.T) {
 		if !u.Is("a") || !u.Any() {
 			t.Error("the runtime is not urgent after half of the timeout")
 		}
+		u.Mark("b")
 		time.Sleep(UrgentTimeout / 2)
-		if u.Is("a") || u.Any() {
-			t.Error("the runtime is urgent after the timeout")
+		if u.Is("a") || !u.Any() {
+			t.Errorf("after the timeout of one of two, it is urgent: %t, any: %t", u.Is("a"), u.Any())
+		}
+		time.Sleep(UrgentTimeout / 2)
+		if u.Any() || len(u.marked) > 0 {
+			t.Errorf("after the timeout of both, a runtime is urgent, or %v are kept", u.marked)
 		}
 	})
 }
@@ -80,4 +86,21 @@ func TestRequeuePriority(t *testing.T) {
 	want("b", Retry)
 	u.Clear("a")
 	want("a", Retry)
+}
+
+// BenchmarkAny calls Any while persons wait for many runtimes. The time should not depend on the number of runtimes.
+func BenchmarkAny(b *testing.B) {
+	for _, marked := range []int{1, 1000, 10000} {
+		b.Run(fmt.Sprint(marked), func(b *testing.B) {
+			u := NewUrgent()
+			for i := range marked {
+				u.Mark(fmt.Sprint(i))
+			}
+			for b.Loop() {
+				if !u.Any() {
+					b.Fatal("no runtime is urgent")
+				}
+			}
+		})
+	}
 }
