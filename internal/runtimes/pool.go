@@ -115,6 +115,7 @@ type Pool struct {
 	mu        sync.Mutex
 	entries   map[string]*entry     // guarded by mu; by name of the Kyma
 	shared    map[string][]Interest // guarded by mu; see InternInterests
+	selectors selectors             // guarded by mu: of interests
 	pollers   int                   // guarded by mu: number of subscribers of unwatched runtimes at the time countedAt
 	countedAt time.Time             // guarded by mu
 }
@@ -178,7 +179,7 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 	if opts.Urgent == nil {
 		opts.Urgent = queueing.NewUrgent()
 	}
-	return &Pool{base: ctx, opts: opts, entries: map[string]*entry{}}, nil
+	return &Pool{base: ctx, opts: opts, entries: map[string]*entry{}, selectors: selectors{}}, nil
 }
 
 // Get returns the connection to the runtime of the named Kyma. Get sends no request to the runtime. While the circuit

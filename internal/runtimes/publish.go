@@ -60,7 +60,7 @@ func (p *Pool) deliverOutbox(kyma string) {
 	}
 	e.delivering = true
 	for len(e.outbox) > 0 && p.entries[kyma] == e {
-		calls := e.callsLocked(e.outbox[0])
+		calls := e.callsLocked(e.outbox[0], p.selectors)
 		e.outbox = e.outbox[1:]
 		p.mu.Unlock()
 		for _, call := range calls {
@@ -72,17 +72,18 @@ func (p *Pool) deliverOutbox(kyma string) {
 }
 
 // callsLocked returns one function for each interest of a subscriber that matches an event. The function calls
-// Subscriber.Notify of this subscriber. The caller of callsLocked must hold Pool.mu.
-func (e *entry) callsLocked(event Event) (calls []func()) {
+// Subscriber.Notify of this subscriber. The caller of callsLocked must hold Pool.mu. callsLocked parses each label
+// selector once, because an event of one module is compared with the interests of all modules.
+func (e *entry) callsLocked(event Event, by selectors) (calls []func()) {
 	for _, s := range e.subscribers {
 		if event.Missed && event.Interest.Resource.Empty() {
 			calls = append(calls, func() { s.Notify(event) })
 			continue
 		}
 		for _, i := range s.Interests {
-			if i.matches(event) {
+			if i.matches(event, by) {
 				matching := event
-				matching.Interest, matching.Objects = i, i.filter(event.Objects)
+				matching.Interest, matching.Objects = i, i.filter(event.Objects, by)
 				calls = append(calls, func() { s.Notify(matching) })
 			}
 		}

@@ -371,3 +371,46 @@ func TestCloseIsAtomic(t *testing.T) {
 		t.Error("the new connection belongs to no entry and was not closed")
 	}
 }
+
+// BenchmarkPublish publishes an event about an object of one module to the subscribers of all modules of a runtime. The
+// subscribers have the same interest, and no label of the object matches.
+func BenchmarkPublish(b *testing.B) {
+	for _, modules := range []int{5, 50} {
+		b.Run(fmt.Sprint(modules), func(b *testing.B) {
+			p, event := poolWithModules(b, modules)
+			b.ReportAllocs()
+			for b.Loop() {
+				p.PublishToInterested("a", event)
+			}
+		})
+	}
+}
+
+// poolWithModules returns a Pool whose runtime a has a subscriber for each module, and an event that matches none.
+func poolWithModules(t testing.TB, modules int) (*Pool, Event) {
+	t.Helper()
+	p, err := New(t.Context(), Options{Self: &rest.Config{Host: "https://a.example.com"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	interest := Interest{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
+		Kind: "Deployment", Labels: "operator.kyma-project.io/managed-by=kyma"}
+	for i := range modules {
+		p.Subscribe("a", Subscriber{Key: fmt.Sprint(i), Interests: []Interest{interest},
+			Notify: func(Event) { t.Error("a subscriber is notified of an object without its label") }})
+	}
+	return p, Event{Interest: interest, Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "of-a-user", Labels: map[string]string{"app": "of-a-user"}}}}
+}
+
+// TestPublishParsesSelectorsOnce checks that the allocations for an event do not depend on the number of modules: each
+// label selector is parsed once, and not once for each module.
+func TestPublishParsesSelectorsOnce(t *testing.T) {
+	allocations := func(modules int) float64 {
+		p, event := poolWithModules(t, modules)
+		return testing.AllocsPerRun(100, func() { p.PublishToInterested("a", event) })
+	}
+	if few, many := allocations(1), allocations(50); many > few {
+		t.Errorf("%v allocations for an event with 1 module, and %v with 50", few, many)
+	}
+}

@@ -190,8 +190,25 @@ func (i Interest) Compare(o Interest) int {
 		cmp.Compare(i.Labels, o.Labels))
 }
 
+// selectors has the parsed form of label selectors, by their text. All texts are constants of the controllers, so there
+// are only a few. An invalid text selects all objects.
+type selectors map[string]labels.Selector
+
+// parsed returns the parsed form of a label selector.
+func (s selectors) parsed(text string) labels.Selector {
+	if known, ok := s[text]; ok {
+		return known
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		selector = labels.Everything()
+	}
+	s[text] = selector
+	return selector
+}
+
 // matches reports whether an event concerns the interest.
-func (i Interest) matches(e Event) bool {
+func (i Interest) matches(e Event, by selectors) bool {
 	if e.Interest.Resource.Resource == "" { // the event has no resource: compare the kind
 		if i.Resource.Group != e.Interest.Resource.Group || i.Kind != e.Interest.Kind {
 			return false
@@ -199,26 +216,25 @@ func (i Interest) matches(e Event) bool {
 	} else if i.Resource.GroupResource() != e.Interest.Resource.GroupResource() {
 		return false
 	}
-	return e.Object == nil || i.selects(e.Object, e.Deleted)
+	return e.Object == nil || i.selects(e.Object, e.Deleted, by)
 }
 
 // selects reports whether the namespace, the name and the labels of an interest match an object of the resource of the
 // interest. For a deleted object without labels, selects ignores the labels, because the labels of a deleted object may
 // be unknown.
-func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
+func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool, by selectors) bool {
 	if i.Namespace != "" && i.Namespace != o.Namespace || i.Name != "" && i.Name != o.Name {
 		return false
 	}
 	if i.Labels == "" || deleted && o.Labels == nil {
 		return true
 	}
-	selector, err := labels.Parse(i.Labels)
-	return err != nil || selector.Matches(labels.Set(o.Labels))
+	return by.parsed(i.Labels).Matches(labels.Set(o.Labels))
 }
 
 // filter returns those of the objects that the interest includes.
-func (i Interest) filter(objects []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
-	isOther := func(o metav1.PartialObjectMetadata) bool { return !i.selects(&o, false) }
+func (i Interest) filter(objects []metav1.PartialObjectMetadata, by selectors) []metav1.PartialObjectMetadata {
+	isOther := func(o metav1.PartialObjectMetadata) bool { return !i.selects(&o, false, by) }
 	if !slices.ContainsFunc(objects, isOther) {
 		return objects
 	}
