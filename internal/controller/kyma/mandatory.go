@@ -30,9 +30,9 @@ func (r *Reconciler) removeMandatoryFinalizers(ctx context.Context) (stillInstal
 			continue
 		}
 		var left v1beta2.ManifestList
-		of := client.MatchingLabels{v1beta2.LabelModuleName: release.Name,
-			v1beta2.LabelMandatoryModule: v1beta2.ValueTrue}
-		if err := r.Client.List(ctx, &left, in, of, client.UnsafeDisableDeepCopy); err != nil {
+		if err := r.Client.List(ctx, &left, in, client.MatchingFields{manifestModuleIndex: release.Name},
+			client.MatchingLabels{v1beta2.LabelMandatoryModule: v1beta2.ValueTrue}, client.Limit(1),
+			client.UnsafeDisableDeepCopy); err != nil {
 			return false, fmt.Errorf("listing the Manifests of mandatory module %s: %w", release.Name, err)
 		}
 		if len(left.Items) > 0 {

@@ -208,7 +208,7 @@ func (r *Reconciler) kymasAndManifestsOf(ctx context.Context, module, channelNam
 	error) {
 	options := []client.ListOption{client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy}
 	var manifests v1beta2.ManifestList
-	err := r.Client.List(ctx, &manifests, append(options, client.MatchingLabels{v1beta2.LabelModuleName: module})...)
+	err := r.Client.List(ctx, &manifests, append(options, client.MatchingFields{manifestModuleIndex: module})...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing the Manifests of module %s: %w", module, err)
 	}

@@ -1,6 +1,7 @@
 package kyma
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -8,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -172,5 +174,38 @@ func TestOnReleaseStatus(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestManifestsOfAModuleAreFoundByIndex checks that a change of a module reads only the Manifests of this module from
+// the cache. A list by a label would compare all Manifests of the fleet, in the handler of an event.
+func TestManifestsOfAModuleAreFoundByIndex(t *testing.T) {
+	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "guard",
+		Finalizers: []string{v1beta2.FinalizerMandatoryModule}, DeletionTimestamp: new(metav1.Now())}}
+	release.Spec.Mandatory = &v1beta2.MandatoryVersion{Version: "1.0.0"}
+	objects := append(runtimesWithGuard(), release)
+	objects[0].GetLabels()[v1beta2.LabelMandatoryModule] = v1beta2.ValueTrue
+	r := fleet(t, 4, objects...)
+	byIndex, byScan := 0, 0
+	r.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context,
+		c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, ok := list.(*v1beta2.ManifestList); ok {
+			if (&client.ListOptions{}).ApplyOptions(opts).FieldSelector != nil {
+				byIndex++
+			} else {
+				byScan++
+			}
+		}
+		return c.List(ctx, list, opts...)
+	}})
+	_, manifests, err := r.kymasAndManifestsOf(t.Context(), "guard", v1beta2.MandatoryChannel)
+	if err != nil || len(manifests) != 3 {
+		t.Errorf("got %d Manifests, %v, want those of the three runtimes with the module", len(manifests), err)
+	}
+	if waits, err := r.removeMandatoryFinalizers(t.Context()); err != nil || !waits {
+		t.Errorf("the finalizer waits: %t, %v, want true, because a runtime has the module", waits, err)
+	}
+	if byIndex != 2 || byScan != 0 {
+		t.Errorf("%d lists by index and %d by scan, want 2 and 0", byIndex, byScan)
 	}
 }

@@ -44,6 +44,8 @@ const (
 	// waitingIndex finds the Kymas that wait for a maintenance window. A Kyma that waits has the key v1beta2.ValueTrue
 	// in waitingIndex, and a Kyma that does not wait has no key.
 	waitingIndex = "kyma.waiting"
+	// manifestModuleIndex finds Manifests by the name of their module.
+	manifestModuleIndex = "kyma.manifestModule"
 )
 
 // cacheIndexes returns all indexes that the controller needs.
@@ -59,6 +61,9 @@ func cacheIndexes() []catalog.Index {
 				return []string{v1beta2.ValueTrue}
 			}
 			return nil
+		}},
+		catalog.Index{Object: &v1beta2.Manifest{}, Name: manifestModuleIndex, Keys: func(o client.Object) []string {
+			return []string{o.GetLabels()[v1beta2.LabelModuleName]}
 		}})
 }
 
