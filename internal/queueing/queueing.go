@@ -23,7 +23,7 @@
 //
 //	limit                                            applies to             value
 //	rollout [Admission] of the Kyma controller       Fleet                  [RolloutLimit]: half of the workers, at least 1
-//	staggered enqueueing, see [StaggerInBackground]  Fleet                  10 ms between two requests, or
+//	staggered enqueueing, see [Stagger]              Fleet                  10 ms between two requests, or
 //	                                                                        --catalog-spread in all
 //	new-runtime [Admission] of the Kyma controller   any class but Person   --max-new-runtimes runtimes get their first modules
 //	removal [Admission] of the Kyma controller       any class              --max-new-runtimes runtimes lose all modules

@@ -2,6 +2,9 @@ package queueing
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,10 +90,13 @@ func TestStagger(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				items := make([]int, c.n)
+				var names []string
+				for i := range c.n {
+					names = append(names, fmt.Sprint(i))
+				}
 				start := time.Now()
 				added := make(chan time.Duration, c.n)
-				StaggerInBackground(items, c.limit, func(int) { added <- time.Since(start) })
+				new(Stagger).InBackground(names, c.limit, func(string) { added <- time.Since(start) })
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				close(added)
@@ -105,4 +111,74 @@ func TestStagger(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStaggerOfManyChanges checks that a series of changes that concern the same runtimes calls each of them once per
+// period, and not once per change, and that each change is followed by a call for each runtime.
+func TestStaggerOfManyChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const changes, runtimes = 50, 1000 // one change each 200 ms, while all calls for one change take 10 s
+		var names []string
+		for i := range runtimes {
+			names = append(names, fmt.Sprint(i))
+		}
+		var mu sync.Mutex
+		last, calls := map[string]time.Time{}, 0
+		var s Stagger
+		add := func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			last[name], calls = time.Now(), calls+1
+		}
+		scheduled := 0
+		var changed time.Time
+		for range changes {
+			rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			changed = time.Now()
+			s.InBackground(names, time.Minute, add)
+			scheduled = max(scheduled, len(s.scheduled))
+			time.Sleep(200 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		for _, name := range names {
+			if last[name].Before(changed) {
+				t.Fatalf("the last change is %s after the last call for runtime %s", changed.Sub(last[name]), name)
+			}
+		}
+		if calls > 3*runtimes || scheduled > runtimes || len(s.scheduled) > 0 {
+			t.Errorf("%d calls for %d runtimes, %d at most are scheduled, %d after all", calls, runtimes, scheduled,
+				len(s.scheduled))
+		}
+	})
+}
+
+// TestStaggerKeepsTheEarliestCall checks that a change that concerns one runtime does not wait for a change that
+// concerns many.
+func TestStaggerKeepsTheEarliestCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var names, called []string
+		for i := range 100 {
+			names = append(names, fmt.Sprintf("%02d", i))
+		}
+		var s Stagger
+		var mu sync.Mutex
+		add := func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			called = append(called, name)
+		}
+		s.InBackground(names, time.Minute, add)
+		s.InBackground([]string{"99"}, time.Minute, add)
+		time.Sleep(5 * time.Millisecond)
+		synctest.Wait()
+		mu.Lock()
+		if !slices.Contains(called, "99") || len(called) > 2 {
+			t.Errorf("%v were called first, want 99 among them", called)
+		}
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		if len(called) != len(names) {
+			t.Errorf("%d calls, want one for each of %d", len(called), len(names))
+		}
+	})
 }

@@ -172,6 +172,7 @@ type Reconciler struct {
 	starting  *queueing.Admission // admits runtimes that get their first modules
 	ending    *queueing.Admission // admits runtimes that lose all modules
 	rollout   *queueing.Admission // admits Kymas to reconcile after a change that affects many
+	stagger   queueing.Stagger    // spreads the reconciles after a change that affects many
 
 	retries retry.Requests
 

@@ -120,9 +120,10 @@ func (r *Reconciler) EnqueueAll(ctx context.Context) {
 }
 
 // enqueueStaggered triggers the reconciles of the given Kymas one after the other, spread over CatalogSpread.
-// enqueueStaggered leaves out Kymas that already wait until a rollout admits them.
+// enqueueStaggered leaves out Kymas that already wait until a rollout admits them, or whose reconcile an earlier call
+// has scheduled.
 func (r *Reconciler) enqueueStaggered(kymas []string) {
-	queueing.StaggerInBackground(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueWhenAdmitted)
+	r.stagger.InBackground(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueWhenAdmitted)
 }
 
 // enqueueWhenAdmitted triggers the reconcile of a Kyma as soon as it is admitted.
