@@ -43,7 +43,7 @@ func (n *run) handOverObjectsToUser(ctx context.Context) error {
 		return err
 	}
 	own := n.peers().Ownership(ctx, n.manifest, n.Adoption)
-	own.Wanted = others.HolderOf
+	own.Wanted = others.HoldersOf(n.refs)
 	left, err := n.runtime.LeaveToUser(ctx, n.refs, own, apply.Marks{
 		Labels:      []string{v1beta2.LabelManagedBy, v1beta2.LabelAppPartOf},
 		Annotations: []string{v1beta2.AnnotationDisclaimer},
@@ -82,11 +82,11 @@ func (n *run) deleteOrAwaitUserCRs(ctx context.Context) error {
 	return nil
 }
 
-// questionAbout returns the query for the custom resources of users that would be deleted together with the given CRDs.
-// questionAbout ignores CRDs that stay in the runtime: a CRD that another module also contains, and a CRD that existed
-// before the module was installed.
-func (n *run) questionAbout(ctx context.Context, crds []apply.Ref) customresource.Question {
-	crds = n.peers().ToDelete(ctx, n.manifest, crds)
+// questionAbout returns the query for the custom resources of users that would be deleted together with the CRDs among
+// the given objects. questionAbout ignores CRDs that stay in the runtime: a CRD that another module also contains, and
+// a CRD that existed before the module was installed.
+func (n *run) questionAbout(ctx context.Context, refs []apply.Ref) customresource.Question {
+	crds := n.peers().ToDelete(ctx, n.manifest, inventory.CRDs(refs))
 	manifests := func(ctx context.Context) ([]v1beta2.Manifest, error) {
 		return runtimes.ManifestsOf(ctx, n.Client, n.manifest.Namespace, n.manifest.Labels[v1beta2.LabelKymaName])
 	}
@@ -198,7 +198,7 @@ func (n *run) deleteOwnedObjects(ctx context.Context, refs []apply.Ref) (apply.T
 			n.requeueWaitingFor(behind + " to record its objects: it may contain objects to be deleted")
 	}
 	own := n.peers().Ownership(ctx, n.manifest, n.Adoption)
-	own.Wanted, own.Applied = others.HolderOf, &n.memory.progress
+	own.Wanted, own.Applied = others.HoldersOf(refs), &n.memory.progress
 	left, err := n.runtime.DeleteOwned(ctx, refs, &n.memory.deletion, own)
 	n.reportObjectsLeft(left.Left)
 	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool { return r.Content }) {

@@ -77,7 +77,8 @@ func (p Peers) findOwner(ctx context.Context, m *v1beta2.Manifest, owner string)
 	return p.title(other), p.areOnSameCluster(m, other)
 }
 
-// Others are the Manifests of a cluster except the current one and those that are being deleted.
+// Others are the Manifests of a cluster except the current one and those that are being deleted. They may be shared
+// with the cache, so nobody may change them.
 type Others []v1beta2.Manifest
 
 // ListOtherManifests reads the other Manifests on the cluster of the Manifest m.
@@ -88,7 +89,8 @@ func (p Peers) ListOtherManifests(ctx context.Context, m *v1beta2.Manifest) (Oth
 	if p.Target == v1beta2.TargetControlPlane {
 		of = client.MatchingLabels{v1beta2.LabelTarget: string(p.Target)}
 	}
-	if err := p.Reader.List(ctx, &list, client.InNamespace(m.Namespace), of); err != nil {
+	if err := p.Reader.List(ctx, &list, client.InNamespace(m.Namespace), of,
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing the other Manifests of the cluster of Kyma %s: %w", kyma, err)
 	}
 	return slices.DeleteFunc(list.Items, func(other v1beta2.Manifest) bool {
@@ -102,26 +104,40 @@ func (o Others) OfKyma(name string) Others {
 	return slices.DeleteFunc(slices.Clone(o), func(m v1beta2.Manifest) bool { return m.KymaName() != name })
 }
 
-// HolderOf returns the name of the first Manifest in Others whose inventory contains the object in the parameter ref.
-// If no inventory contains this object, HolderOf returns "".
-func (o Others) HolderOf(ref apply.Ref) (namespacedName string) {
+// objectID identifies an object in a cluster, as [apply.Ref.SameObject] does.
+type objectID struct{ group, kind, namespace, name string }
+
+// HoldersOf returns a function that returns the name of the first Manifest in Others whose inventory contains an
+// object. If no inventory contains the object, or refs does not contain it, the function returns "". HoldersOf reads
+// each inventory once, because the others may have many more objects than refs.
+func (o Others) HoldersOf(refs []apply.Ref) func(apply.Ref) (namespacedName string) {
+	holders := make(map[objectID]string, len(refs))
+	for _, r := range refs {
+		holders[objectID{r.Group, r.Kind, r.Namespace, r.Name}] = ""
+	}
 	for i := range o {
-		for _, e := range o[i].Status.Synced {
-			if Ref(e).SameObject(ref) {
-				return o[i].Namespace + "/" + o[i].Name
+		for j := range o[i].Status.Synced {
+			e := &o[i].Status.Synced[j]
+			id := objectID{e.Group, e.Kind, e.Namespace, e.Name}
+			if holder, asked := holders[id]; asked && holder == "" {
+				holders[id] = o[i].Namespace + "/" + o[i].Name
 			}
 		}
 	}
-	return ""
+	return func(r apply.Ref) string { return holders[objectID{r.Group, r.Kind, r.Namespace, r.Name}] }
 }
 
 // ToDelete returns the objects in refs that must be deleted when a module no longer contains them. Two kinds of objects
 // stay in the cluster: objects that existed before the module, and objects that another Manifest also contains. If it
 // cannot be determined which objects stay, ToDelete returns all objects in the parameter refs.
 func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
+	if len(refs) == 0 {
+		return nil
+	}
 	others, _ := p.ListOtherManifests(ctx, m) // without the others, more objects count
+	holderOf := others.HoldersOf(refs)
 	return slices.DeleteFunc(slices.Clone(refs),
-		func(r apply.Ref) bool { return r.Adopted || r.Shared || others.HolderOf(r) != "" })
+		func(r apply.Ref) bool { return r.Adopted || r.Shared || holderOf(r) != "" })
 }
 
 // maxWait is the maximum time that a deletion waits until other modules of the runtime have recorded their objects.

@@ -1,11 +1,15 @@
 package inventory
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -53,8 +57,14 @@ func TestPeers(t *testing.T) {
 				t.Fatal(err)
 			}
 			own := p.Ownership(t.Context(), tc.of, apply.Adopt)
-			for _, other := range []string{"a-remote", "a-here", "b-remote", "b-here"} {
-				wanted := others.HolderOf(apply.Ref{Kind: "ConfigMap", Namespace: "b", Name: other}) != ""
+			names := []string{"a-remote", "a-here", "b-remote", "b-here"}
+			var refs []apply.Ref
+			for _, name := range names {
+				refs = append(refs, apply.Ref{Kind: "ConfigMap", Version: "v2", Namespace: "b", Name: name})
+			}
+			holderOf := others.HoldersOf(refs)
+			for i, other := range names {
+				wanted := holderOf(refs[i]) != ""
 				_, exists := own.Find("kcp-system/" + other)
 				if wanted != tc.want[other] || exists != tc.want[other] {
 					t.Errorf("%s: %s contains its object: %t, owns it: %t; want %t", tc.reason, other, wanted, exists,
@@ -63,6 +73,66 @@ func TestPeers(t *testing.T) {
 			}
 			if refuses := own.Adoption == apply.Refuse && own.IgnoreAdoptionOfObjects; refuses != (tc.target == here) {
 				t.Errorf("%s: adoption %s, always: %t", tc.reason, own.Adoption, own.IgnoreAdoptionOfObjects)
+			}
+		})
+	}
+}
+
+// TestPeersAreReadWithoutCopies checks that the other Manifests are read only if there is an object to ask about, and
+// are not copied: a Manifest on the control plane has the Manifests of all Kymas as peers.
+func TestPeersAreReadWithoutCopies(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	lists, copies := 0, 0
+	c := fake.NewClientBuilder().WithScheme(scheme).
+		WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).
+		WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch,
+			list client.ObjectList, opts ...client.ListOption) error {
+			lists++
+			if no := (&client.ListOptions{}).ApplyOptions(opts).UnsafeDisableDeepCopy; no == nil || !*no {
+				copies++
+			}
+			return c.List(ctx, list, opts...)
+		}}).Build()
+	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "x"}}
+	for _, target := range []v1beta2.Target{v1beta2.TargetRemote, v1beta2.TargetControlPlane} {
+		lists, copies = 0, 0
+		p := Peers{Reader: c, Target: target}
+		p.ToDelete(t.Context(), m, nil)
+		p.ToDelete(t.Context(), m, []apply.Ref{{Kind: "ConfigMap", Namespace: "b", Name: "x"}})
+		if lists != 1 || copies != 0 {
+			t.Errorf("target %q: %d lists, %d of them copy the Manifests, want 1 and 0", target, lists, copies)
+		}
+	}
+}
+
+// BenchmarkHoldersOf searches the objects of one Manifest in the inventories of the other Manifests of its cluster. The
+// time should grow with the number of objects of the others, and not with this number times the number of objects.
+func BenchmarkHoldersOf(b *testing.B) {
+	for _, size := range []struct{ objects, others int }{{25, 49}, {500, 49}, {25, 980}} {
+		b.Run(fmt.Sprintf("objects=%d,others=%d", size.objects, size.others), func(b *testing.B) {
+			others := make(Others, size.others)
+			for i := range others {
+				for j := range 25 {
+					others[i].Status.Synced = append(others[i].Status.Synced, v1beta2.Resource{Group: "apps",
+						Version: "v1", Kind: "Deployment", Namespace: "kyma-system", Name: fmt.Sprintf("m%d-%d", i, j)})
+				}
+			}
+			refs := make([]apply.Ref, size.objects)
+			for i := range refs {
+				refs[i] = apply.Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "kyma-system",
+					Name: fmt.Sprintf("me-%d", i)}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				holderOf := others.HoldersOf(refs)
+				for _, r := range refs {
+					if holderOf(r) != "" {
+						b.Fatal("another Manifest contains the object")
+					}
+				}
 			}
 		})
 	}
