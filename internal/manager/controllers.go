@@ -144,7 +144,7 @@ func (all controllers) register(ctx context.Context, mgr ctrl.Manager) error {
 		{"rollout", true, func() error { return all.rollout.Register(ctx, mgr) }},
 		{"Manifest", true, func() error { return all.manifest.Register(mgr) }},
 		{"purge", true, func() error { return all.purge.Register(ctx, mgr) }},
-		{"tombstone", all.tombstones != nil, func() error { return all.tombstones.Register(mgr) }},
+		{"tombstone", all.tombstones != nil, func() error { return all.tombstones.Register(ctx, mgr) }},
 		{"Watcher", true, func() error { return all.watcher.Register(ctx, mgr) }},
 		{"orphan", all.orphan != nil, func() error { return all.orphan.Register(mgr) }},
 		{"unserved", all.unserved != nil, func() error { return mgr.Add(all.unserved) }},

@@ -29,8 +29,8 @@ const (
 	maxKubeconfigBytes = 256 << 10
 )
 
-// KymaNameIndex is the cache index of access Secrets and Manifests by the name of their Kyma. Without the index,
-// listing the objects of one Kyma by label took 40 ms with 10,000 Kymas.
+// KymaNameIndex is the cache index of access Secrets, Manifests and tombstones by the name of their Kyma. Without the
+// index, listing the objects of one Kyma by label took 40 ms with 10,000 Kymas.
 const KymaNameIndex = "kyma-name"
 
 // IndexByKyma adds the index KymaNameIndex for the objects of one kind to a cache.

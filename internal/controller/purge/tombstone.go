@@ -82,6 +82,11 @@ func NewTombstones(o TombstoneOptions) (*Tombstones, error) {
 	if o.Held == nil || o.Live == nil || o.Namespace == "" || o.ControlPlaneID == "" {
 		return nil, fmt.Errorf("making the tombstone controller: options need Held, Live, Namespace and ControlPlaneID")
 	}
+	if o.Concurrency == 0 {
+		// Most runtimes of tombstones do not answer, and a worker waits several seconds for each of them. A runtime
+		// that answers again must not wait until a few workers have tried all others.
+		o.Concurrency = 64
+	}
 	r, err := New(o.Options)
 	if err != nil {
 		return nil, fmt.Errorf("making the tombstone controller: %w", err)
@@ -90,18 +95,26 @@ func NewTombstones(o TombstoneOptions) (*Tombstones, error) {
 	return &Tombstones{Reconciler: r, options: o, completed: map[string]types.UID{}}, nil
 }
 
-// Register adds the controller to a manager. The name in a reconcile request is the name of a Kyma.
-func (r *Tombstones) Register(mgr ctrl.Manager) error {
+// Register adds the controller and its index to a manager. The name in a reconcile request is the name of a Kyma.
+func (r *Tombstones) Register(ctx context.Context, mgr ctrl.Manager) error {
+	if err := runtimes.IndexByKyma(ctx, r.options.Held, &corev1.ConfigMap{}); err != nil {
+		return fmt.Errorf("indexing tombstones: %w", err)
+	}
 	createdOrDeleted := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(
 		event.UpdateEvent) bool {
 		return false
 	}})
 	enqueueKyma := handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma)
+	countAndEnqueueKyma := handler.EnqueueRequestsFromMapFunc(
+		func(ctx context.Context, o client.Object) []reconcile.Request {
+			r.countTombstones(ctx)
+			return loop.RequestForKyma(ctx, o)
+		})
 	secrets := &metav1.PartialObjectMetadata{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("tombstone").
-		WatchesRawSource(source.Kind(r.options.Held, client.Object(&corev1.ConfigMap{}), enqueueKyma)).
+		WatchesRawSource(source.Kind(r.options.Held, client.Object(&corev1.ConfigMap{}), countAndEnqueueKyma)).
 		Watches(&v1beta2.Kyma{}, &handler.EnqueueRequestForObject{}, createdOrDeleted).
 		WatchesMetadata(secrets, enqueueKyma).
 		WatchesRawSource(r.trigger.Source()).
@@ -172,17 +185,24 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "end", Do: n.deleteTombstoneOrRequeue})
 }
 
-// list returns the tombstones of a Kyma, the oldest one first. list also sets the metric that counts the tombstones of
-// all Kymas.
+// countTombstones sets the metric that counts the tombstones of all Kymas.
+func (r *Tombstones) countTombstones(ctx context.Context) {
+	var maps corev1.ConfigMapList
+	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
+		client.UnsafeDisableDeepCopy); err == nil { // an error occurs only when the process ends
+		metrics.Tombstones.Set(float64(len(maps.Items)))
+	}
+}
+
+// list returns the tombstones of a Kyma, the oldest one first. Each event of a Kyma or an access Secret calls list,
+// although few Kymas have a tombstone.
 func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored, error) {
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
-		client.UnsafeDisableDeepCopy); err != nil {
+		client.MatchingFields{runtimes.KymaNameIndex: kyma}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing tombstones: %w", err)
 	}
-	metrics.Tombstones.Set(float64(len(maps.Items)))
-	stored, invalid := tombstone.Read(slices.DeleteFunc(slices.Clone(maps.Items),
-		func(m corev1.ConfigMap) bool { return m.Labels[v1beta2.LabelKymaName] != kyma }))
+	stored, invalid := tombstone.Read(maps.Items)
 	if invalid != nil {
 		log.FromContext(ctx).Info("ignoring a tombstone that cannot be read", "problem", invalid.Error())
 	}

@@ -2,12 +2,14 @@ package purge
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -105,8 +108,10 @@ func newTombstones(t *testing.T, o Options, objects ...client.Object) (*Tombston
 		}
 	}
 	b := fake.NewClientBuilder().WithScheme(kinds).WithObjects(objects...)
-	if err := runtimes.IndexByKyma(t.Context(), indexer{b}, runtimes.NewSecretMetadata()); err != nil {
-		t.Fatal(err)
+	for _, kind := range []client.Object{runtimes.NewSecretMetadata(), &corev1.ConfigMap{}} {
+		if err := runtimes.IndexByKyma(t.Context(), indexer{b}, kind); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c := b.Build()
 	pool, err := runtimes.New(t.Context(), runtimes.Options{Cache: c, Live: c, Namespace: "n"})
@@ -271,5 +276,33 @@ func TestFinalizersNobodyServes(t *testing.T) {
 					c.reason, r.left(t), s.has(thingPath+"mine"), s.has(configPath), takeEvents(recorder))
 			}
 		})
+	}
+}
+
+// TestTombstonesAreFoundByIndex checks that the reconcile of a Kyma without a tombstone does not read the tombstones of
+// all other Kymas, and that many tombstones are reconciled at the same time.
+func TestTombstonesAreFoundByIndex(t *testing.T) {
+	var all []client.Object
+	for i := range 20 {
+		other := tombstoneOf(t)
+		other.Name = fmt.Sprintf("tombstone-%d", i)
+		other.Labels[v1beta2.LabelKymaName] = fmt.Sprintf("other-%d", i)
+		all = append(all, other)
+	}
+	r, _ := newTombstones(t, Options{}, all...)
+	cached, read := r.options.Held.(held).Client, 0
+	r.options.Held = held{Client: interceptor.NewClient(cached.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, list, opts...)
+			read += meta.LenList(list)
+			return err
+		}})}
+	r.reconcile(t)
+	if read != 0 {
+		t.Errorf("%d tombstones of other Kymas were read", read)
+	}
+	if purges, err := New(r.Options); err != nil || r.Concurrency < 64 {
+		t.Errorf("%v, %d tombstones are reconciled at the same time; 500 unreachable runtimes would delay the others "+
+			"(%d Kymas for purges)", err, r.Concurrency, purges.Concurrency)
 	}
 }
