@@ -210,9 +210,17 @@ func isDeletionBlocked(m *v1beta2.Manifest) bool {
 }
 
 // verifyNoManifests checks with a read from the API server that the Kyma has no Manifest left. A Manifest whose shard
-// label was removed is missing in the cache.
+// label was removed is missing in the cache. The API server compares all Manifests of the control plane with the label
+// of the Kyma, so verifyNoManifests does not repeat the read in each reconcile of a deletion that waits for the
+// runtime.
 func (n *run) verifyNoManifests(ctx context.Context) error {
+	const validity = time.Minute // somebody could create a Manifest after the read
 	if n.Shards == nil {
+		return nil
+	}
+	isVerified := false
+	n.editRecord(func(m *record) { isVerified = n.now.Sub(m.noManifestsAt).Abs() < validity })
+	if isVerified {
 		return nil
 	}
 	manifests := &metav1.PartialObjectMetadataList{}
@@ -225,6 +233,7 @@ func (n *run) verifyNoManifests(ctx context.Context) error {
 	if len(manifests.Items) > 0 {
 		return loop.Later(time.Second, "the cache to show Manifest "+manifests.Items[0].Name)
 	}
+	n.editRecord(func(m *record) { m.noManifestsAt = n.now })
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
@@ -286,6 +288,44 @@ func TestReportReachable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVerifyNoManifestsIsRemembered checks that a deletion that waits for the runtime does not list the Manifests of
+// the whole control plane in each reconcile.
+func TestVerifyNoManifestsIsRemembered(t *testing.T) {
+	n, _ := deletionRun(t, 0, 0, interceptor.Funcs{})
+	lists := 0
+	cached := n.Client
+	n.Shards, n.Certain = &shard.Keeper{}, interceptor.NewClient(cached.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			lists++
+			return c.List(ctx, list, opts...)
+		}})
+	verify := func(want int) {
+		t.Helper()
+		for range 3 {
+			n = &run{Reconciler: n.Reconciler, kyma: n.kyma, now: n.now.Add(time.Second)}
+			err := n.verifyNoManifests(t.Context())
+			if isLeft := want == 3; (err != nil) != isLeft {
+				t.Errorf("got %v, want an error only while there is a Manifest: %t", err, isLeft)
+			}
+		}
+		if lists != want {
+			t.Errorf("%d lists, want %d", lists, want)
+		}
+	}
+	verify(3) // a Manifest that is left is searched again each time
+	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k-m"}}
+	if err := cached.Patch(t.Context(), m, client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	if err := cached.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	verify(4)
+	n.now = n.now.Add(time.Minute)
+	verify(5)
 }
 
 // TestAwaitFinalizers checks that the status of a Kyma names the finalizer of another controller after the Kyma
