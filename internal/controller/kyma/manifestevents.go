@@ -23,12 +23,13 @@ import (
 // An event of a Manifest triggers a reconcile of its Kyma after a delay. The first row that fits the event of the
 // Manifest determines the delay of the reconcile:
 //
-//	1  the Manifest is deleted, or was changed by others               no delay
-//	2  its state has changed to neither Ready nor Processing           no delay: people wait for this state
-//	3  its state has changed to Ready, and no other is Processing      no delay: this is the end of the change
-//	4  its state, visible version or visible message has changed       batchDelay, together with other events
-//	5  we changed it, or it was created, started or applied            slowCheckDelay; row 3 or 4 usually comes first
-//	6  any other event                                                 no reconcile
+//	1  it is deleted with its Kyma, and is neither the last nor failed urgentBatchDelay, together with other events
+//	2  the Manifest is deleted, or was changed by others               no delay
+//	3  its state has changed to neither Ready nor Processing           no delay: people wait for this state
+//	4  its state has changed to Ready, and no other is Processing      no delay: this is the end of the change
+//	5  its state, visible version or visible message has changed       batchDelay, together with other events
+//	6  we changed it, or it was created, started or applied            slowCheckDelay; row 4 or 5 usually comes first
+//	7  any other event                                                 no reconcile
 
 // When a module becomes Ready, the controller reconciles the Kyma only after a delay. So several modules that become
 // Ready within this delay cost only one write of the Kyma's status. The delay is readyBatchDelay, or urgentBatchDelay
@@ -75,7 +76,7 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queueing.Queue) {
 			r.ownWrites.forget(client.ObjectKeyFromObject(e.Object))
-			enqueue(ctx, q, e.Object, 0)
+			enqueue(ctx, q, e.Object, r.delayOfDeletion(ctx, e.Object.(*v1beta2.Manifest)))
 		},
 	}
 }
@@ -93,7 +94,7 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 	specChanged := isSpecChanged(e)
 	switch {
 	case specChanged && !isOwnWrite:
-		return 0, true
+		return r.delayOfDeletion(ctx, now), true
 	case specChanged && before.Generation != now.Generation:
 		was = v1beta2.StateProcessing // the state that the reconcile with the own write has reported
 	}
@@ -104,7 +105,7 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 		plan.VisibleMessage(before) != plan.VisibleMessage(now))
 	switch {
 	case changed && is != v1beta2.StateReady && is != v1beta2.StateProcessing:
-		return 0, true
+		return r.delayOfDeletion(ctx, now), true
 	case changed && is == v1beta2.StateReady && !r.hasOtherProcessing(ctx, now):
 		return 0, true
 	case changed && r.Urgent != nil && r.Urgent.Is(now.Labels[v1beta2.LabelKymaName]):
@@ -115,6 +116,27 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 		return slowCheckDelay, true
 	}
 	return 0, false
+}
+
+// delayOfDeletion returns the delay of the reconcile after an event about the deletion of a Manifest. The delay is
+// urgentBatchDelay if the Kyma is being deleted, too, and has other Manifests: the deletion of a Kyma with many modules
+// causes several events for each module, and most of the reconciles could only report which modules are left. The delay
+// is 0 for the last Manifest, because the deletion of the Kyma continues then, and for a Manifest that has failed.
+func (r *Reconciler) delayOfDeletion(ctx context.Context, m *v1beta2.Manifest) time.Duration {
+	if state := plan.VisibleState(m); state == v1beta2.StateError || state == v1beta2.StateWarning {
+		return 0
+	}
+	k, kyma := &v1beta2.Kyma{}, m.Labels[v1beta2.LabelKymaName]
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: kyma}, k, client.UnsafeDisableDeepCopy,
+		client.DisableReadYourWritesConsistency)
+	if err != nil || k.DeletionTimestamp.IsZero() {
+		return 0
+	}
+	all, err := runtimes.ManifestsOf(ctx, r.Client, m.Namespace, kyma)
+	if err == nil && slices.ContainsFunc(all, func(o v1beta2.Manifest) bool { return o.Name != m.Name }) {
+		return urgentBatchDelay
+	}
+	return 0
 }
 
 // ownWrites has the changes of Manifests that this controller has sent and whose events have not arrived yet. The zero

@@ -1,6 +1,7 @@
 package kyma
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -42,49 +43,49 @@ func TestDelayAfter(t *testing.T) {
 		ours   bool          // this controller has changed the Manifest
 		want   time.Duration // the delay; never: no reconcile of the Kyma
 	}{
-		"Edited": {"row 1: somebody changed it", ready, ready, long,
+		"Edited": {"row 2: somebody changed it", ready, ready, long,
 			func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, false, 0},
-		"Leaving": {"row 1: it is being deleted", ready, ready, long,
+		"Leaving": {"row 2: it is being deleted", ready, ready, long,
 			func(_, m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) }, ready, false, 0},
-		"Labelled": {"row 1: labels say whose it is", ready, ready, long,
+		"Labelled": {"row 2: labels say whose it is", ready, ready, long,
 			func(_, m *v1beta2.Manifest) { m.Labels = nil }, ready, false, 0},
-		"Broken":    {"row 2: people wait for it", ready, broken, long, nil, processing, false, 0},
-		"Warning":   {"row 2: and for any other", processing, v1beta2.StateWarning, now, nil, processing, false, 0},
-		"LastReady": {"row 3: that was the last one", processing, ready, now, nil, ready, false, 0},
-		"Ready": {"row 4: another is on its way", processing, ready, now, nil,
+		"Broken":    {"row 3: people wait for it", ready, broken, long, nil, processing, false, 0},
+		"Warning":   {"row 3: and for any other", processing, v1beta2.StateWarning, now, nil, processing, false, 0},
+		"LastReady": {"row 4: that was the last one", processing, ready, now, nil, ready, false, 0},
+		"Ready": {"row 5: another is on its way", processing, ready, now, nil,
 			processing, false, readyBatchDelay},
-		"OtherUnseen": {"row 4: the other was not reconciled yet", processing, ready, now, nil,
+		"OtherUnseen": {"row 5: the other was not reconciled yet", processing, ready, now, nil,
 			"", false, readyBatchDelay},
-		"Busy": {"row 4: it is Processing again", ready, processing, now, nil, ready, false, readyBatchDelay},
-		"Version": {"row 4: the version is shown", ready, ready, now,
+		"Busy": {"row 5: it is Processing again", ready, processing, now, nil, ready, false, readyBatchDelay},
+		"Version": {"row 5: the version is shown", ready, ready, now,
 			func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, processing, false, readyBatchDelay},
-		"SlowVersion": {"row 4: a slow module shows its version", processing, processing, long,
+		"SlowVersion": {"row 5: a slow module shows its version", processing, processing, long,
 			func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, false, readyBatchDelay},
-		"Applied": {"row 5: it is about to be Ready", processing, processing, now,
+		"Applied": {"row 6: it is about to be Ready", processing, processing, now,
 			func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, false, slowCheckDelay},
-		"SlowMessage": {"row 4: a slow module shows its message", processing, processing, long,
+		"SlowMessage": {"row 5: a slow module shows its message", processing, processing, long,
 			func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" },
 			ready, false, readyBatchDelay},
-		"Message": {"row 6: the message of a module that is not slow is not reported", processing, processing, now,
+		"Message": {"row 7: the message of a module that is not slow is not reported", processing, processing, now,
 			func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, false, never},
-		"Begun": {"row 5: it may take long", "", processing, now,
+		"Begun": {"row 6: it may take long", "", processing, now,
 			func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "" }, ready, false, slowCheckDelay},
-		"Digest": {"row 6: nothing that is shown", ready, ready, long,
+		"Digest": {"row 7: nothing that is shown", ready, ready, long,
 			func(_, m *v1beta2.Manifest) { m.Status.AppliedDigest = "x" }, ready, false, never},
 		"Unseen": {
-			"row 6: its change was an event, that it was not reconciled yet is none", processing, ready, now,
+			"row 7: its change was an event, that it was not reconciled yet is none", processing, ready, now,
 			func(before, after *v1beta2.Manifest) { before.Generation, after.Generation = 4, 4 }, ready, false, never,
 		},
-		"OurEdit": {"row 5: the reconcile that changed it has reported that", ready, ready, long,
+		"OurEdit": {"row 6: the reconcile that changed it has reported that", ready, ready, long,
 			func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, true, slowCheckDelay},
-		"OurMark": {"row 5: the same", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil },
+		"OurMark": {"row 6: the same", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil },
 			ready, true, slowCheckDelay},
 		"OurEditReady": {
-			"row 3: it was changed and has become Ready meanwhile", ready, ready, long,
+			"row 4: it was changed and has become Ready meanwhile", ready, ready, long,
 			func(_, m *v1beta2.Manifest) { m.Generation, m.Status.ObservedGeneration = 7, 7 }, ready, true, 0,
 		},
 		"OurEditBroken": {
-			"row 2: it was changed and has failed meanwhile", ready, broken, now,
+			"row 3: it was changed and has failed meanwhile", ready, broken, now,
 			func(_, m *v1beta2.Manifest) { m.Generation, m.Status.ObservedGeneration = 7, 7 }, ready, true, 0,
 		},
 	}
@@ -113,6 +114,107 @@ func TestDelayAfter(t *testing.T) {
 	}
 }
 
+// deletedKyma returns a Reconciler, and a client with runtime-a, which is being deleted, and with some Manifests of it.
+func deletedKyma(t *testing.T, manifests ...client.Object) (*Reconciler, client.Client) {
+	t.Helper()
+	kinds := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(kinds); err != nil {
+		t.Fatal(err)
+	}
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "runtime-a",
+		Finalizers: []string{v1beta2.FinalizerKyma}, DeletionTimestamp: new(metav1.Now())}}
+	c := fake.NewClientBuilder().WithScheme(kinds).WithObjects(append(manifests, k)...).
+		WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
+	return testReconciler(t, Options{Client: c}), c
+}
+
+// TestDeletionOfKymaWithManyModules checks that the events about the Manifests of a deleted Kyma trigger its reconcile
+// without a delay only once: when the last Manifest is deleted.
+func TestDeletionOfKymaWithManyModules(t *testing.T) {
+	for _, modules := range []int{1, 50} {
+		t.Run(fmt.Sprint(modules), func(t *testing.T) {
+			var all []client.Object
+			for i := range modules {
+				m := ofRuntime(fmt.Sprintf("m%d", i), v1beta2.StateReady, time.Now().Add(-time.Hour))
+				all = append(all, m)
+			}
+			r, c := deletedKyma(t, all...)
+			var immediate, delayed int
+			count := func(q delayQueue) {
+				switch q.all["kcp-system/runtime-a"] {
+				case 0:
+					immediate++
+				case urgentBatchDelay:
+					delayed++
+				default:
+					t.Errorf("delays %v", q.all)
+				}
+			}
+			update := func(before, now *v1beta2.Manifest) {
+				q := delayQueue{all: map[string]time.Duration{}}
+				r.onManifest().Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: now}, q)
+				count(q)
+			}
+			for _, o := range all {
+				ready := o.(*v1beta2.Manifest)
+				leaving := ready.DeepCopy()
+				leaving.DeletionTimestamp, leaving.Generation = new(metav1.Now()), ready.Generation+1
+				deleting := leaving.DeepCopy()
+				deleting.Status.ObservedGeneration = leaving.Generation
+				deleting.Status.State = v1beta2.StateDeleting
+				if modules > 1 {
+					update(ready, leaving)
+					update(leaving, deleting)
+				}
+			}
+			for _, o := range all {
+				if err := c.Delete(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+				q := delayQueue{all: map[string]time.Duration{}}
+				r.onManifest().Delete(t.Context(), event.DeleteEvent{Object: o}, q)
+				count(q)
+			}
+			if want := 3 * (modules - 1); immediate != 1 || delayed < want {
+				t.Errorf("%d reconciles without a delay and %d with a delay, want 1 and at least %d", immediate,
+					delayed, want)
+			}
+		})
+	}
+}
+
+// TestDelayOfDeletion checks which events about Manifests of a deleted Kyma trigger its reconcile without a delay.
+func TestDelayOfDeletion(t *testing.T) {
+	deleting, broken := v1beta2.StateDeleting, v1beta2.StateError
+	cases := map[string]struct {
+		reason string
+		kyma   string
+		state  v1beta2.State
+		others []client.Object
+		want   time.Duration
+	}{
+		"Several": {"the reconcile could only report the other one", "runtime-a", deleting,
+			[]client.Object{ofRuntime("b", deleting, time.Now())}, urgentBatchDelay},
+		"Last": {"the deletion of the Kyma continues", "runtime-a", deleting, nil, 0},
+		"LastInCache": {"the cache still has the deleted Manifest itself", "runtime-a", deleting,
+			[]client.Object{ofRuntime("a", deleting, time.Now())}, 0},
+		"Failed": {"people wait for this state", "runtime-a", broken,
+			[]client.Object{ofRuntime("b", deleting, time.Now())}, 0},
+		"OnlyModule": {"the Kyma is not being deleted: its status shows the removal", "runtime-b", deleting,
+			[]client.Object{ofRuntime("b", deleting, time.Now())}, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			m := ofRuntime("a", c.state, time.Now())
+			m.Labels[v1beta2.LabelKymaName] = c.kyma
+			r, _ := deletedKyma(t, c.others...)
+			if got := r.delayOfDeletion(t.Context(), m); got != c.want {
+				t.Errorf("%s: delay %s, want %s", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
 // delayQueue is a queue that records the delay of each request.
 type delayQueue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -126,6 +228,10 @@ func TestOnManifest(t *testing.T) {
 	ours.Labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
 	unlabelled := ofRuntime("a", v1beta2.StateReady, time.Now())
 	unlabelled.Labels = nil
+	kinds := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(kinds); err != nil {
+		t.Fatal(err)
+	}
 	type queued map[string]time.Duration
 	cases := map[string]struct {
 		reason   string
@@ -144,7 +250,7 @@ func TestOnManifest(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			q := delayQueue{all: map[string]time.Duration{}}
-			h := testReconciler(t, Options{}).onManifest()
+			h := testReconciler(t, Options{Client: fake.NewClientBuilder().WithScheme(kinds).Build()}).onManifest()
 			if c.deleted {
 				h.Delete(t.Context(), event.DeleteEvent{Object: c.manifest}, q)
 			} else {
