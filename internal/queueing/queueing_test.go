@@ -136,10 +136,15 @@ func TestStaggerOfManyChanges(t *testing.T) {
 			rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 			changed = time.Now()
 			s.InBackground(names, time.Minute, add)
+			s.mu.Lock()
 			scheduled = max(scheduled, len(s.scheduled))
+			s.mu.Unlock()
 			time.Sleep(200 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		for _, name := range names {
 			if last[name].Before(changed) {
 				t.Fatalf("the last change is %s after the last call for runtime %s", changed.Sub(last[name]), name)
@@ -177,6 +182,9 @@ func TestStaggerKeepsTheEarliestCall(t *testing.T) {
 		}
 		mu.Unlock()
 		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if len(called) != len(names) {
 			t.Errorf("%d calls, want one for each of %d", len(called), len(names))
 		}
