@@ -63,7 +63,7 @@ func TestWatchBacksOff(t *testing.T) {
 func TestLargeList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pages := 0
-		label := strings.Repeat("x", 1<<20)
+		label := strings.Repeat("x", 2*maxListBytes/maxListPages)
 		transport := roundTrip(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Query().Get("watch") != "" {
 				<-r.Context().Done()

@@ -424,6 +424,12 @@ func TestRemade(t *testing.T) {
 				r.Status.Runtimes.Proven != 1 || !strings.HasPrefix(r.Spec.Reason, v1beta2.ReasonRolloutRemade) {
 				t.Errorf("status %+v, rollout %+v %+v", s, r.Spec, r.Status)
 			}
+			// The loss of a status causes no event, so each pass of a paused rollout asks for the next one.
+			clear(f.lastPass)
+			next, err := f.Reconcile(f.Context(), f.requestFor("keda"))
+			if err != nil || next.RequeueAfter <= 0 || next.RequeueAfter > time.Minute {
+				t.Errorf("the next pass, which notices another loss, is after %s, %v", next.RequeueAfter, err)
+			}
 		})
 	}
 }
