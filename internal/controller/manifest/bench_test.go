@@ -230,7 +230,7 @@ type fakeRuntime struct {
 	version  int
 }
 
-func newFakeRuntime(t *testing.T) *fakeRuntime {
+func newFakeRuntime(t testing.TB) *fakeRuntime {
 	f := &fakeRuntime{stored: map[string]map[string]any{}, kinds: map[string]string{}, version: 100}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(f.Close)

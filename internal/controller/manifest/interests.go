@@ -84,7 +84,12 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 		}
 		return nil
 	}
+	done := map[schema.GroupVersionKind]bool{} // a module may have many objects of few kinds
 	for _, ref := range n.refs {
+		if done[ref.GVK()] {
+			continue
+		}
+		done[ref.GVK()] = true
 		if err := add(ref, runtimes.Interest{Labels: v1beta2.LabelManagedBy + "=" +
 			v1beta2.ManagedByKyma}); err != nil {
 			return nil, err
@@ -104,9 +109,12 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	plural := ""
 	for _, r := range n.refs {
+		if r.Kind != "CustomResourceDefinition" {
+			continue
+		}
 		name, inGroup := strings.CutSuffix(r.Name, "."+ref.Group)
 		switch {
-		case !inGroup || r.Kind != "CustomResourceDefinition":
+		case !inGroup:
 		case plural != "" || n.manifest.Status.AppliedDigest == "":
 			return n.lookupOrDiscoverResource(ctx, ref)
 		default:

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/condition"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
@@ -26,7 +25,7 @@ func (n *run) reportStartAndInventory() (needsSave bool) {
 	s := &n.manifest.Status
 	known := inventory.Refs(s.Synced)
 	union := append(slices.Clone(n.refs), inventory.NotIn(known, n.refs)...)
-	grows := slices.ContainsFunc(union, func(r apply.Ref) bool { return !slices.Contains(known, r) })
+	grows := !inventory.Includes(known, union)
 	target := n.cluster.StatusTarget()
 	if s.State != "" && s.Target == target && !grows {
 		return false

@@ -14,20 +14,25 @@ import (
 // equal in both.
 func Combined(sets []apply.Set, refs [][]apply.Ref, name func(set int) string) ([]apply.Ref, error) {
 	var all []apply.Ref
+	first := map[identity]int{} // the first set that contains an object
 	for i, set := range sets {
 		if i == 0 {
 			all = slices.Clone(refs[i])
 			continue
 		}
-		for _, ref := range refs[i] {
-			if !slices.ContainsFunc(all, ref.SameObject) {
-				all = append(all, ref)
-				continue
+		if i == 1 { // most Manifests have one set
+			for _, ref := range refs[0] {
+				first[identityOf(ref)] = 0
 			}
-			first := slices.IndexFunc(refs,
-				func(of []apply.Ref) bool { return slices.ContainsFunc(of, ref.SameObject) })
-			if contentDigest(sets[first], ref) != contentDigest(set, ref) {
-				return nil, duplicateError{ref, name(first), name(i)}
+		}
+		for _, ref := range refs[i] {
+			at, isKnown := first[identityOf(ref)]
+			switch {
+			case !isKnown:
+				first[identityOf(ref)] = i
+				all = append(all, ref)
+			case contentDigest(sets[at], ref) != contentDigest(set, ref):
+				return nil, duplicateError{ref, name(at), name(i)}
 			}
 		}
 	}

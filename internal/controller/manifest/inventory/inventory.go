@@ -58,10 +58,69 @@ func Of(refs []apply.Ref) []v1beta2.Resource {
 	return entries
 }
 
+// identity identifies an object in any API version.
+type identity struct{ group, kind, namespace, name string }
+
+func identityOf(r apply.Ref) identity { return identity{r.Group, r.Kind, r.Namespace, r.Name} }
+
+// positions finds objects in a list of references, in constant time.
+type positions struct {
+	refs []apply.Ref
+	of   map[identity]int // nil as long as both lists have the same order
+}
+
+// find returns the position of an object, or -1 if the list does not have the object. The parameter i is the position
+// at which the object usually is.
+func (p *positions) find(r apply.Ref, i int) int {
+	if i < len(p.refs) && p.refs[i].SameObject(r) {
+		return i
+	}
+	if p.of == nil {
+		p.of = make(map[identity]int, len(p.refs))
+		for at, o := range slices.Backward(p.refs) { // the first of equal ones counts
+			p.of[identityOf(o)] = at
+		}
+	}
+	if at, found := p.of[identityOf(r)]; found {
+		return at
+	}
+	return -1
+}
+
 // NotIn returns the objects in the parameter refs that the parameter "others" does not contain.
 func NotIn(refs, others []apply.Ref) []apply.Ref {
-	return slices.DeleteFunc(slices.Clone(refs),
-		func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
+	other := positions{refs: others}
+	var missing []apply.Ref
+	for i, r := range refs {
+		if other.find(r, i) < 0 {
+			missing = append(missing, r)
+		}
+	}
+	return missing
+}
+
+// Includes reports whether the list all has each reference of the list some, in the same API version and with the same
+// flags.
+func Includes(all, some []apply.Ref) bool { return includes(all, some) }
+
+// includes reports whether the list all has each element of the list some.
+func includes[E comparable](all, some []E) bool {
+	var set map[E]bool
+	for i, e := range some {
+		if i < len(all) && all[i] == e { // the usual case: both have the same order
+			continue
+		}
+		if set == nil {
+			set = make(map[E]bool, len(all))
+			for _, o := range all {
+				set[o] = true
+			}
+		}
+		if !set[e] {
+			return false
+		}
+	}
+	return true
 }
 
 // AppendMissing returns the objects in the parameter refs, followed by those objects in the parameter "others" that
@@ -72,8 +131,9 @@ func AppendMissing(refs, others []apply.Ref) []apply.Ref { return append(refs, N
 // pending) of its entry in the recorded inventory. An object that is not recorded yet gets the flag pending.
 func WithRecordedFlagsOrPending(refs, recorded []apply.Ref) []apply.Ref {
 	refs = slices.Clone(refs)
+	entries := positions{refs: recorded}
 	for i, r := range refs {
-		if at := slices.IndexFunc(recorded, r.SameObject); at >= 0 {
+		if at := entries.find(r, i); at >= 0 {
 			refs[i] = r.WithOwnershipFlags(recorded[at])
 		} else {
 			refs[i] = r.WithOwnershipFlags(apply.Ref{Pending: true})
@@ -93,8 +153,9 @@ func SetFlags(refs []apply.Ref, object apply.Ref) {
 // those of the same object in the parameter refs.
 func WithAdoptedAndSharedOf(entries []v1beta2.Resource, refs []apply.Ref) []v1beta2.Resource {
 	var out []v1beta2.Resource
+	objects := positions{refs: refs}
 	for i, e := range entries {
-		at := slices.IndexFunc(refs, Ref(e).SameObject)
+		at := objects.find(Ref(e), i)
 		if at < 0 || refs[at].Adopted == e.Adopted && refs[at].Shared == e.Shared {
 			continue
 		}
@@ -125,19 +186,7 @@ func WithPendingFlagsCleared(entries []v1beta2.Resource) []v1beta2.Resource {
 // IncludesIgnoringPending reports whether the inventory all has each entry of the inventory some, apart from the flag
 // pending.
 func IncludesIgnoringPending(all, some []v1beta2.Resource) bool {
-	isEntry := func(x, y v1beta2.Resource) bool {
-		x.Pending = y.Pending
-		return x == y
-	}
-	for i, e := range some {
-		if i < len(all) && isEntry(all[i], e) { // the usual case: both have the same order
-			continue
-		}
-		if !slices.ContainsFunc(all, func(o v1beta2.Resource) bool { return isEntry(o, e) }) {
-			return false
-		}
-	}
-	return true
+	return includes(WithPendingFlagsCleared(all), WithPendingFlagsCleared(some))
 }
 
 // ModuleCRRef returns the default custom resource of a Manifest as its spec identifies it, or the zero Ref if it has
