@@ -169,5 +169,5 @@ func liveHeap() int64 {
 	goruntime.GC()
 	var m goruntime.MemStats
 	goruntime.ReadMemStats(&m)
-	return int64(m.HeapAlloc) //nolint:gosec // a heap is smaller than 2^63 bytes
+	return int64(m.HeapAlloc)
 }
