@@ -18,13 +18,28 @@ type PollIntervals struct {
 	Budget int
 }
 
+// AgentConnection says whether the agent of a runtime is connected.
+type AgentConnection int
+
+const (
+	// AgentAssumed means that nothing was recorded yet: the agent counts as connected.
+	AgentAssumed AgentConnection = iota
+	// AgentConnected means that the agent sends heartbeats.
+	AgentConnected
+	// AgentStarting means that the agent was delivered for the first time, and is expected to connect soon. Its first
+	// events list all objects in the runtime.
+	AgentStarting
+	// AgentDisconnected means that there is no agent, or no heartbeat of it.
+	AgentDisconnected
+)
+
 // RecordAgentConnection records whether the agent of a runtime is connected. When the agent is no longer connected,
 // subscribers get a Missed event, because from then on they have to read the runtime themselves.
-func (p *Pool) RecordAgentConnection(kyma string, isConnected bool) {
+func (p *Pool) RecordAgentConnection(kyma string, c AgentConnection) {
 	p.mu.Lock()
 	e := p.ensureEntryLocked(kyma)
-	disconnected := e.agentConnected && !isConnected
-	e.agentConnected = isConnected
+	disconnected := e.agent != AgentDisconnected && c == AgentDisconnected
+	e.agent = c
 	p.mu.Unlock()
 	if disconnected {
 		p.PublishToInterested(kyma, Event{Missed: true})
@@ -32,7 +47,7 @@ func (p *Pool) RecordAgentConnection(kyma string, isConnected bool) {
 }
 
 // IsWatched reports whether a watch or an agent reports the changes in a runtime. Until RecordAgentConnection is
-// called, the agent of a runtime counts as connected.
+// called, and while the agent starts, the agent of a runtime counts as connected.
 func (p *Pool) IsWatched(kyma string) bool {
 	if p.opts.Watch || !p.opts.Agents {
 		return p.opts.Watch
@@ -43,7 +58,19 @@ func (p *Pool) IsWatched(kyma string) bool {
 	if e != nil && e.runtime != nil && e.runtime.owner.refused != nil {
 		return false // an agent in the runtime, if there is one, belongs to another owner
 	}
-	return e == nil || e.agentConnected
+	return e == nil || e.agent != AgentDisconnected
+}
+
+// IsAgentAwaited reports whether the agent of a runtime counts as connected without a heartbeat: it is assumed to be
+// connected, or starts.
+func (p *Pool) IsAgentAwaited(kyma string) bool {
+	if p.opts.Watch || !p.opts.Agents {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.entries[kyma]
+	return e == nil || e.agent == AgentAssumed || e.agent == AgentStarting
 }
 
 // UsesInterests reports whether the interests of subscribers have an effect: they have one if Options.Watch or
@@ -74,7 +101,7 @@ func (p *Pool) countUnwatchedSubscribers() int {
 	if now := time.Now(); now.Sub(p.countedAt) > recountInterval {
 		p.countedAt, p.pollers = now, 0
 		for _, e := range p.entries {
-			if !e.agentConnected || !p.opts.Agents {
+			if e.agent == AgentDisconnected || !p.opts.Agents {
 				p.pollers += len(e.subscribers)
 			}
 		}

@@ -147,13 +147,13 @@ type entry struct {
 	runtime     *Runtime              // nil without a connection
 	// published is true if an event was published for the runtime. A subscriber with ReplayMissed that is added later
 	// gets a Missed event, because it has missed the published event.
-	published      bool
-	agentConnected bool    // true until RecordAgentConnection reports otherwise
-	connected      bool    // there is a connection, or was one
-	getFailed      bool    // a Get failed since the last connection: subscribers wait for a connection
-	batch          []Event // delayed events
-	outbox         []Event // events to deliver, in order
-	delivering     bool    // a goroutine is delivering the outbox
+	published  bool
+	agent      AgentConnection
+	connected  bool    // there is a connection, or was one
+	getFailed  bool    // a Get failed since the last connection: subscribers wait for a connection
+	batch      []Event // delayed events
+	outbox     []Event // events to deliver, in order
+	delivering bool    // a goroutine is delivering the outbox
 }
 
 // New returns an empty Pool. When ctx ends, all watches of the Pool end.
@@ -461,7 +461,7 @@ func (p *Pool) breakerChanged(kyma string, b *breaker) {
 func (p *Pool) ensureEntryLocked(kyma string) *entry {
 	e := p.entries[kyma]
 	if e == nil {
-		e = &entry{subscribers: map[string]Subscriber{}, agentConnected: true}
+		e = &entry{subscribers: map[string]Subscriber{}}
 		p.entries[kyma] = e
 	}
 	return e

@@ -172,17 +172,22 @@ func TestSetAgentConnected(t *testing.T) {
 		}
 	}})
 	for i, step := range []struct {
-		connected bool
-		watched   bool
-		missed    int
-	}{{true, true, 0}, {false, false, 1}, {false, false, 1}, {true, true, 1}, {false, false, 2}} {
-		p.RecordAgentConnection("a", step.connected)
-		if p.IsWatched("a") != step.watched || missed != step.missed {
-			t.Errorf("step %d: watched %v, missed %d times, want %v, %d", i, p.IsWatched("a"),
-				missed, step.watched, step.missed)
+		connection AgentConnection
+		watched    bool
+		missed     int
+	}{
+		{AgentConnected, true, 0}, {AgentDisconnected, false, 1}, {AgentDisconnected, false, 1},
+		{AgentConnected, true, 1}, {AgentDisconnected, false, 2}, {AgentStarting, true, 2},
+		{AgentConnected, true, 2}, {AgentStarting, true, 2}, {AgentDisconnected, false, 3},
+	} {
+		p.RecordAgentConnection("a", step.connection)
+		if p.IsWatched("a") != step.watched || missed != step.missed ||
+			p.IsAgentAwaited("a") != (step.connection == AgentStarting) {
+			t.Errorf("step %d: watched %v, awaited %v, missed %d times, want %v, %d", i, p.IsWatched("a"),
+				p.IsAgentAwaited("a"), missed, step.watched, step.missed)
 		}
 	}
-	if !p.IsWatched("b") {
+	if !p.IsWatched("b") || !p.IsAgentAwaited("b") {
 		t.Error("a runtime whose agent is unknown counts as watched")
 	}
 }
@@ -210,7 +215,11 @@ func TestPollInterval(t *testing.T) {
 				for _, key := range []string{"x", "y"} {
 					p.Subscribe(fmt.Sprint(i), Subscriber{Key: key, Notify: func(Event) {}})
 				}
-				p.RecordAgentConnection(fmt.Sprint(i), c.unwatched == 0)
+				connection := AgentConnected
+				if c.unwatched > 0 {
+					connection = AgentDisconnected
+				}
+				p.RecordAgentConnection(fmt.Sprint(i), connection)
 			}
 			if got := p.PollInterval("0"); got != c.want {
 				t.Errorf("%s: %s, want %s", c.reason, got, c.want)

@@ -67,6 +67,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pool.RecordAgentConnection("a", runtimes.AgentConnected)
 	artefacts, err := registry.New(registry.Options{Host: "registry.example.com"})
 	if err != nil {
 		t.Fatal(err)

@@ -70,10 +70,12 @@ func (n *run) notReadyValidity() time.Duration {
 	case !n.plan.applyAll && n.manifest.Status.State != v1beta2.StateProcessing, !n.plan.applyAll &&
 		time.Since(n.notReadySinceOrNow()) > quietPeriod:
 		return 0 // the status shows the reason, so it has to be read
-	case n.cluster.IsWatched():
-		return expectedPeriod
+	case !n.cluster.IsWatched():
+		return firstPollDelay
+	case n.cluster.IsAgentAwaited():
+		return agentStartPeriod
 	}
-	return firstPollDelay
+	return expectedPeriod
 }
 
 // findReadiness returns the readiness of the module. Objects whose readiness is known are not read. The state of the

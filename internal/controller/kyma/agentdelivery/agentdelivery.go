@@ -201,7 +201,14 @@ func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheck
 		waitsFor, err = a.Delivery.Deliver(ctx, t.Runtime.Cluster, p.agent, delivered, s)
 	}
 	recheckAfter = a.updateStatus(t, p, waitsFor, err)
-	a.Runtimes.RecordAgentConnection(t.Kyma.Name, s.Connected)
+	connection := runtimes.AgentDisconnected
+	if startTime := remainingStartTime(s, t.Now); s.Connected {
+		connection = runtimes.AgentConnected
+	} else if startTime > 0 && err == nil {
+		connection = runtimes.AgentStarting
+		a.Reviews.AddAfter(t.Kyma.Name, startTime+time.Second)
+	}
+	a.Runtimes.RecordAgentConnection(t.Kyma.Name, connection)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).Info("agent cannot be delivered", "problem", err.Error())
@@ -209,6 +216,19 @@ func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheck
 		log.FromContext(ctx).V(1).Info("agent is being delivered", "waitingFor", waitsFor)
 	}
 	return recheckAfter, nil
+}
+
+// startPeriod is the time after the first delivery of an agent in which the agent is expected to connect. Within
+// startPeriod, the runtime counts as watched: the first events of the agent contain all objects and their states, so
+// modules that are installed together with the agent need not be polled. An object whose event is late is read anyway.
+const startPeriod = 30 * time.Second
+
+// remainingStartTime returns the rest of startPeriod if the agent was never connected, or 0.
+func remainingStartTime(s *v1beta2.AgentStatus, now time.Time) time.Duration {
+	if s.Connected || s.Version != "" {
+		return 0
+	}
+	return max(0, startPeriod-now.Sub(s.Since.Time))
 }
 
 // removeAgent deletes an agent that was delivered at a time when agents were enabled.

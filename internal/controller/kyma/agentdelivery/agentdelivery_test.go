@@ -317,6 +317,19 @@ func TestNeedsReconcile(t *testing.T) {
 			reason: "it reports another watch list", interests: maps, want: true,
 			edit: func(v *agentState, _ *v1beta2.AgentStatus, _ *record) { v.state.Heartbeat.Watchlist = "old" },
 		},
+		"Starting": {
+			reason: "it was delivered a moment ago", interests: maps, recheck: startPeriod,
+			edit: func(v *agentState, s *v1beta2.AgentStatus, _ *record) {
+				*v, s.Connected, s.Version, s.Since = agentState{}, false, "", metav1.Now()
+			},
+		},
+		"NotStarted": {
+			reason: "it did not connect, and the runtime counts as watched", interests: maps, want: true,
+			edit: func(v *agentState, s *v1beta2.AgentStatus, _ *record) {
+				*v, s.Connected, s.Version = agentState{}, false, ""
+				s.Since = metav1.NewTime(time.Now().Add(-startPeriod))
+			},
+		},
 		"More":  {reason: "a module has other interests", interests: jobs, want: true},
 		"Waits": {reason: "a module has not declared its interests", recheck: restartInterestsTimeout},
 		"TimedOut": {

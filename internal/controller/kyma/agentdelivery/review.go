@@ -41,6 +41,7 @@ func (a *Agents) Run(ctx context.Context) error {
 //	status connected, agent silent for the heartbeat timeout    yes
 //	the same, but this process has received no heartbeat yet    yes, a heartbeat timeout after the first contact
 //	agent connected, status not connected                       yes
+//	a new agent is not connected, runtime counts as watched     yes, after the start period
 //	another version, a problem, a certificate of another root   yes
 //	Manifests have not declared their interests                 no, until the interests timeout
 //	the desired watch list is not the delivered one             yes
@@ -79,6 +80,13 @@ func (a *Agents) needsReconcile(ctx context.Context, kyma string) (needed bool, 
 		if connected || !state.Last.IsZero() || recheckAfter <= 0 {
 			return true, 0
 		}
+	}
+	if !connected && s.Version == "" && a.Runtimes.IsWatched(kyma) {
+		startTime := remainingStartTime(s, time.Now())
+		if startTime <= 0 {
+			return true, 0
+		}
+		recheckAfter = cmp.Or(min(recheckAfter, startTime), startTime)
 	}
 	isNewRoot := s.Certificate != nil && s.Certificate.RootInUse != state.Identity.Root
 	if connected && (s.Version != state.Heartbeat.Version || state.Heartbeat.Problem != "" || isNewRoot) {
