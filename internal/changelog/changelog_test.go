@@ -370,6 +370,12 @@ func TestFold(t *testing.T) {
 		}
 		return all
 	}
+	normal := func(all []Event) []Event {
+		for i := range all {
+			all[i].Type = "Normal"
+		}
+		return all
+	}
 	unreachable := Event{Type: "Warning", Reason: "A", Note: "not about a module"}
 	cases := map[string]struct {
 		reason string
@@ -381,6 +387,10 @@ func TestFold(t *testing.T) {
 		"Most": {"the limit itself", append(events("A", 5)[4:], events("A", 4)...),
 			[]string{"module A-5", "module A-1", "module A-2", "module A-3", "module A-4"}},
 		"Many": {"all are named", events("A", 6), []string{"6 modules: A-1, A-2, A-3, A-4, A-5, A-6; the first one: module A-1"}},
+		"Normal": {"one event has all notes", normal(append(events("A", 4), events("B", 1)...)),
+			[]string{"module A-1; module A-2; module A-3; module A-4", "module B-1"}},
+		"ManyNormal": {"all are named", normal(events("A", 6)), []string{
+			"6 modules: A-1, A-2, A-3, A-4, A-5, A-6; the first one: module A-1"}},
 		"Flood": {"some are named", events("A", 250), []string{
 			"250 modules: A-1, A-2, A-3, A-4, A-5, A-6, A-7, A-8, A-9, A-10 and 240 more; the first one: module A-1"}},
 		"Two": {"by reason", append(append(events("B", 1), unreachable), events("A", 12)...), []string{"module B-1",

@@ -25,21 +25,22 @@ type Event struct {
 }
 
 // If there are events with the same reason about more than foldAbove modules, they become one event, which has the
-// names of at most maxNamed modules.
+// names of at most maxNamed modules. Events of type Normal about fewer modules also become one event, with all notes.
 const (
 	foldAbove = 5
 	maxNamed  = 10
 )
 
-// FoldByReason replaces events with the same reason by one event if they are about more than foldAbove modules. The
-// combined event has the number of the modules, some of their names, and the note of the first replaced event.
-// FoldByReason does not change the order of the reasons.
+// FoldByReason replaces events with the same reason by one event, because each recorded event costs a request and space
+// in the cluster. Up to foldAbove events of type Normal become one event with all their notes; as many Warnings stay
+// separate, because each has a problem of its own. More events become one event with the number of the modules, some of
+// their names, and the note of the first replaced event. FoldByReason does not change the order of the reasons.
 func FoldByReason(all []Event) []Event {
 	type key struct{ kind, reason string }
-	names := map[key][]string{}
+	names, notes := map[key][]string{}, map[key][]string{}
 	for _, e := range all {
 		if k := (key{e.Type, e.Reason}); e.Module != "" {
-			names[k] = append(names[k], e.Module)
+			names[k], notes[k] = append(names[k], e.Module), append(notes[k], e.Note)
 		}
 	}
 	folded := map[key]bool{}
@@ -47,11 +48,15 @@ func FoldByReason(all []Event) []Event {
 	for _, e := range all {
 		k := key{e.Type, e.Reason}
 		switch many := names[k]; {
-		case e.Module == "" || len(many) <= foldAbove:
+		case e.Module == "" || len(many) == 1 || len(many) <= foldAbove && e.Type != corev1.EventTypeNormal:
 			rest = append(rest, e)
 		case !folded[k]:
 			folded[k] = true
-			e.Note = countAndNames(many) + "; the first one: " + e.Note
+			if len(many) <= foldAbove {
+				e.Note = strings.Join(notes[k], "; ")
+			} else {
+				e.Note = countAndNames(many) + "; the first one: " + e.Note
+			}
 			e.Module = ""
 			rest = append(rest, e)
 		}

@@ -57,9 +57,9 @@ func TestPublish(t *testing.T) {
 	publish(failed, 2) // the manager was killed before it wrote the status
 	remote.Status = failed
 	publish(failed, 2)
-	publish(recovered, 4)
+	publish(recovered, 3) // one event for both modules
 	remote.Status = recovered
-	publish(status(4, v1beta2.StateError), 6)
+	publish(status(4, v1beta2.StateError), 5)
 	for minute := range 100 { // the modules fail and recover without end
 		remote.Status = status(2*minute, v1beta2.StateReady)
 		l.RecordInRuntime(t.Context(), "k", rt, remote, new(status(2*minute+1, v1beta2.StateError)))
