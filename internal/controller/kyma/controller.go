@@ -470,7 +470,7 @@ func (n *run) planAgent(ctx context.Context) (err error) {
 	}
 	before := n.kyma.Status.Agent.DeepCopy()
 	n.agentPlan, err = n.agents.PlanDeliveryAndAddRefs(ctx, n.agentTarget())
-	n.found.agentPlanned = !loop.Equal(before, n.kyma.Status.Agent)
+	n.found.agentPlanned = !n.agentPlan.IsPending() && !loop.Equal(before, n.kyma.Status.Agent)
 	return err
 }
 

@@ -148,8 +148,11 @@ type Plan struct {
 	pending   bool   // the watch list is not complete yet, so nothing is delivered
 }
 
+// IsPending reports whether the plan delivers nothing yet, because modules have not reported what to watch.
+func (p Plan) IsPending() bool { return p.pending }
+
 // PlanDeliveryAndAddRefs computes the objects of the agent that have to be delivered, and lists them in status.agent.
-// The caller must save the status before the call of [Agents.DeliverOrRemove].
+// The caller must save the status before the call of [Agents.DeliverOrRemove], unless the plan is pending.
 func (a *Agents) PlanDeliveryAndAddRefs(ctx context.Context, t Target) (p Plan, err error) {
 	if a.Delivery == nil {
 		return p, nil
@@ -166,6 +169,12 @@ func (a *Agents) PlanDeliveryAndAddRefs(ctx context.Context, t Target) (p Plan, 
 	if waits {
 		delivered, err := a.Delivery.IsDelivered(request, agent)
 		if p.pending = !delivered; err != nil || p.pending {
+			if err == nil {
+				// The watch list is incomplete, but the references are already known. They are saved together with the
+				// rest of the status, so the later delivery needs no save of its own.
+				t.Kyma.Status.Agent = agent
+				_, err = a.Delivery.PlanAndAddRefs(request, agent)
+			}
 			return p, err
 		}
 	}

@@ -470,6 +470,40 @@ func TestWaitsForInterests(t *testing.T) {
 	}
 }
 
+// TestPendingPlanAddsRefs checks that the objects of the agent are listed while the watch list is still incomplete, and
+// that the complete plan adds no other objects: the status need not be saved again before the delivery.
+func TestPendingPlanAddsRefs(t *testing.T) {
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: "https://a.example.com"},
+		Agents: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt, err := pool.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	a := newAgents(t, agentState{}, Controller{Namespace: "kcp-system", Runtimes: pool,
+		Client: fake.NewClientBuilder().WithScheme(s).Build()})
+	target := Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, Runtime: rt, Now: time.Now(),
+		Manifests: []*v1beta2.Manifest{{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "new"}}}}
+	plan, err := a.PlanDeliveryAndAddRefs(t.Context(), target)
+	if err != nil || !plan.IsPending() || len(target.Kyma.Status.Agent.Synced) == 0 {
+		t.Fatalf("%v; pending: %t; %+v", err, plan.IsPending(), target.Kyma.Status.Agent)
+	}
+	listed := target.Kyma.Status.Agent.DeepCopy()
+	pool.Subscribe("a", runtimes.Subscriber{Key: runtimes.ManifestSubscriberKey("kcp-system", "new"),
+		Notify: func(runtimes.Event) {}, Interests: []runtimes.Interest{{Kind: "Job",
+			Resource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}}}})
+	plan, err = a.PlanDeliveryAndAddRefs(t.Context(), target)
+	if diff := cmp.Diff(listed, target.Kyma.Status.Agent); err != nil || plan.IsPending() || diff != "" {
+		t.Errorf("%v; pending: %t; -listed +planned:\n%s", err, plan.IsPending(), diff)
+	}
+}
+
 func TestTakeOver(t *testing.T) {
 	watched := []metav1.Condition{{Type: v1beta2.ConditionSKRWebhook, Status: metav1.ConditionTrue, Reason: "Ready"}}
 	ours := &v1beta2.AgentStatus{Digest: "d"}
