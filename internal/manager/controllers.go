@@ -37,6 +37,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/conversion"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard/shardcache"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -90,10 +91,15 @@ func setUpControllers(ctx context.Context, f foundation, pool, controlPlane *run
 	}
 	fleet := mgr.GetCache()
 	if f.keeper != nil { // the cache of a replica has only its own shards; the coordinator of rollouts needs all
-		fleet, err = addCache(mgr, c.Namespace, "the fleet", cache.Options{DefaultTransform: rollout.Slim()})
+		whole, err := newAdditionalCache(mgr, c.Namespace, "the fleet", cache.Options{DefaultTransform: rollout.Slim()})
 		if err != nil {
 			return all, err
 		}
+		of := shardcache.NewLeaderCache(whole)
+		if err := addTasks(mgr, "the cache of the fleet", of); err != nil {
+			return all, err
+		}
+		fleet = of
 	}
 	if all.manifest, err = manifest.New(manifestOptions(f, pool, controlPlane, artefacts)); err != nil {
 		return all, err
@@ -240,7 +246,8 @@ func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts 
 
 func rolloutOptions(f foundation, fleet cache.Cache, k *kyma.Reconciler, m *manifest.Reconciler) rollout.Options {
 	return rollout.Options{Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Fleet: fleet,
-		Namespace: f.config.Namespace, Catalog: k.Catalog, PolicyChanges: k.PolicyOrClockChanges(),
+		IsFleetOnDemand: f.keeper != nil,
+		Namespace:       f.config.Namespace, Catalog: k.Catalog, PolicyChanges: k.PolicyOrClockChanges(),
 		Manifest: k.PreflightManifest,
 		Check:    m.VerifyAndRender, Events: f.events,
 		GateAllow: f.config.RolloutGateAllow, MaxUpdating: f.config.RolloutMaxUpdating,

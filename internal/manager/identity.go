@@ -13,6 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard/shardcache"
 )
 
 // identityIndex is the name of the index that finds Kymas by the common name in the certificate of their agent.
@@ -38,7 +39,7 @@ func setUpIdentities(ctx context.Context, f foundation) (*identities, error) {
 		return i, nil
 	}
 	all, err := addCache(f.manager, f.config.Namespace, "the metadata of Kymas",
-		cache.Options{DefaultTransform: stripToIdentifyingMetadata})
+		cache.Options{DefaultTransform: shardcache.StripToIdentifyingMetadata})
 	if err != nil {
 		return nil, err
 	}

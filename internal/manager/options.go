@@ -131,11 +131,20 @@ func (s startedCache) GetCache() cache.Cache { return s.Cache }
 
 // addCache makes a cache of the manager's namespace with the options in o, and adds the cache to the manager.
 func addCache(mgr ctrl.Manager, namespace, what string, o cache.Options) (cache.Cache, error) {
+	own, err := newAdditionalCache(mgr, namespace, what, o)
+	if err != nil {
+		return nil, err
+	}
+	return own, addTasks(mgr, "the cache of "+what, startedCache{own})
+}
+
+// newAdditionalCache makes a cache of the manager's namespace with the options in o.
+func newAdditionalCache(mgr ctrl.Manager, namespace, what string, o cache.Options) (cache.Cache, error) {
 	o.HTTPClient, o.Scheme, o.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
 	o.DefaultNamespaces = map[string]cache.Config{namespace: {}}
-	own, err := cache.New(mgr.GetConfig(), o)
+	own, err := watchdecode.NewDecodeOnceCache(mgr.GetConfig(), o)
 	if err != nil {
 		return nil, fmt.Errorf("building the cache of %s: %w", what, err)
 	}
-	return own, addTasks(mgr, "the cache of "+what, startedCache{own})
+	return own, nil
 }

@@ -221,7 +221,7 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 		return err
 	}
 	unassigned, err := addCache(mgr, c.Namespace, "objects without shard",
-		cache.Options{DefaultLabelSelector: selector, DefaultTransform: stripToIdentifyingMetadata})
+		cache.Options{DefaultLabelSelector: selector, DefaultTransform: shardcache.StripToIdentifyingMetadata})
 	if err != nil {
 		return err
 	}
@@ -232,28 +232,6 @@ func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager,
 		return err
 	}
 	return addTasks(mgr, "the keeper of shards", labeler, r.keeper)
-}
-
-// stripToIdentifyingMetadata removes all metadata of an object that does not identify the object or its runtime.
-func stripToIdentifyingMetadata(raw any) (any, error) {
-	o, is := raw.(*metav1.PartialObjectMetadata)
-	if !is {
-		return raw, nil
-	}
-	stripped := metav1.ObjectMeta{
-		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-		Labels: map[string]string{}, Annotations: map[string]string{},
-	}
-	for _, key := range []string{v1beta2.LabelKymaName, v1beta2.LabelShard, v1beta2.LabelRuntimeID} {
-		if value, exists := o.Labels[key]; exists {
-			stripped.Labels[key] = value
-		}
-	}
-	if value, exists := o.Annotations[v1beta2.AnnotationCertificatesNotBefore]; exists {
-		stripped.Annotations[v1beta2.AnnotationCertificatesNotBefore] = value
-	}
-	o.ObjectMeta = stripped
-	return raw, nil
 }
 
 // listenerAddress returns the address of this replica's listener for other replicas, or "" if there is none.

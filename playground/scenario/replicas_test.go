@@ -21,7 +21,7 @@ import (
 )
 
 const usageReplicas = "replicas start NAME [FLAG…] | kill|stop|pause|resume NAME | ended NAME | shared N | holder " +
-	"VARIABLE RUNTIME | alone RUNTIME…"
+	"VARIABLE RUNTIME | alone RUNTIME… | fleet N"
 
 // replicas controls several replicas that work at the same time. The name of a replica is the value of its flag
 // --pod-name. The first replica has the name one.
@@ -51,6 +51,12 @@ func (s *scenario) replicas(c *call) error {
 		}
 	case "alone":
 		return s.alone(c.args[1:])
+	case "fleet":
+		n, err := strconv.Atoi(name)
+		if err != nil {
+			return fmt.Errorf("usage: %s", usageReplicas)
+		}
+		return s.readFleet(n)
 	}
 	return fmt.Errorf("usage: %s", usageReplicas)
 }
@@ -192,6 +198,24 @@ func (s *scenario) alone(runtimes []string) error {
 		if len(writes) == 0 {
 			return fmt.Errorf("nobody wrote for %s", name)
 		}
+	}
+	return nil
+}
+
+// readFleet checks that n replicas have ever read the Manifests of the whole fleet, without a label that limits them to
+// a shard.
+func (s *scenario) readFleet(n int) error {
+	readers := map[string]bool{}
+	for _, r := range s.land.Clusters[landscape.ControlPlane].Requests(0) {
+		who, ours := strings.CutPrefix(r.UserAgent, agent+"/")
+		if ours && r.Resource == "manifests" && r.Namespace == s.land.Namespace() && r.Verb == "watch" &&
+			!strings.Contains(r.Path, "labelSelector=") {
+			readers[who] = true
+		}
+	}
+	if len(readers) != n {
+		return fmt.Errorf("the Manifests of the whole fleet were read by the replicas %q, want %d replicas",
+			slices.Sorted(maps.Keys(readers)), n)
 	}
 	return nil
 }

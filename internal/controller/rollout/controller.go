@@ -41,6 +41,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -81,8 +82,13 @@ type Options struct {
 	// Live reads ModuleReleaseMetas from the API server, with their managed fields. If the field Live is nil, the
 	// coordinator applies no promotion, and records moves of channels without the name of a user.
 	Live client.Reader
-	// Fleet has the Kymas and Manifests of all runtimes.
+	// Fleet has the Kymas and Manifests of all runtimes. Only List is used, and handlers are added. A List has to wait
+	// until Fleet is filled.
 	Fleet cache.Cache
+	// IsFleetOnDemand means that Fleet is filled only when it is read for the first time. Then the coordinator asks
+	// Live before it reads Fleet for the first version of a channel, so that publishing a new module does not fill
+	// Fleet while there is no Manifest.
+	IsFleetOnDemand bool
 	// Namespace is the namespace of the catalog, the rollouts, the Kymas and the Manifests.
 	Namespace string
 	// Catalog returns the catalog with which requests are resolved. The second result is a function that returns the
@@ -185,8 +191,8 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		Watches(&v1beta2.ModuleRollout{}, toModule, specChanged).
 		Watches(&v1beta2.ModuleTemplate{}, handler.EnqueueRequestsFromMapFunc(r.moduleOf), specChanged).
 		Watches(&v1beta2.RolloutPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allModules), specChanged).
-		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Manifest{}), r.onFleet())).
-		WatchesRawSource(source.Kind(r.Fleet, client.Object(&v1beta2.Kyma{}), r.onFleet())).
+		WatchesRawSource(r.fleetSource(&v1beta2.Manifest{})).
+		WatchesRawSource(r.fleetSource(&v1beta2.Kyma{})).
 		WatchesRawSource(r.trigger.Source()).
 		Named("rollout").
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RateLimiter: r.RateLimiter,
@@ -220,28 +226,43 @@ func (r *Reconciler) allModules(ctx context.Context, _ client.Object) []reconcil
 	return requests
 }
 
+// fleetSource returns the source of changes of one kind in Fleet. The controller does not wait until Fleet is filled:
+// Fleet may be filled only when a reconcile reads it, and that read waits. An event before the first read of Fleet
+// would change nothing, because only a module with an active rollout is reconciled, and Fleet is read before a rollout
+// is active.
+func (r *Reconciler) fleetSource(kind client.Object) source.Source {
+	return source.Func(func(ctx context.Context, q queueing.Queue) error {
+		informer, err := r.Fleet.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err == nil {
+			_, err = informer.AddEventHandler(r.onFleet(q))
+		}
+		if err != nil {
+			return fmt.Errorf("watching %T of the fleet: %w", kind, err)
+		}
+		return nil
+	})
+}
+
 // onFleet returns the handler for changes of Kymas and Manifests. Only modules with an active rollout are reconciled:
 // at once after the first change of a Kyma or Manifest, and after that at most once per [Period]. The failure that
 // exceeds the limit of a stage causes a reconcile without a delay.
-func (r *Reconciler) onFleet() handler.TypedEventHandler[client.Object, reconcile.Request] {
-	enqueue := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
-		for _, module := range r.activeModulesOf(o) {
-			q.AddAfter(r.requestFor(module), r.untilPass(module))
+func (r *Reconciler) onFleet(q queueing.Queue) toolscache.ResourceEventHandler {
+	enqueue := func(raw any) {
+		if left, is := raw.(toolscache.DeletedFinalStateUnknown); is {
+			raw = left.Obj
+		}
+		if o, is := raw.(client.Object); is {
+			for _, module := range r.activeModulesOf(o) {
+				q.AddAfter(r.requestFor(module), r.untilPass(module))
+			}
 		}
 	}
-	return handler.TypedFuncs[client.Object, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[client.Object],
-			q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			enqueue(q, e.Object)
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[client.Object],
-			q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			r.budgets.CountNewFailure(e.ObjectOld, e.ObjectNew)
-			enqueue(q, e.ObjectNew)
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[client.Object],
-			q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			enqueue(q, e.Object)
+	return toolscache.ResourceEventHandlerFuncs{AddFunc: enqueue, DeleteFunc: enqueue,
+		UpdateFunc: func(before, now any) {
+			was, _ := before.(client.Object)
+			is, _ := now.(client.Object)
+			r.budgets.CountNewFailure(was, is)
+			enqueue(now)
 		},
 	}
 }

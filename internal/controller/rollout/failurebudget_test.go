@@ -9,8 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -39,7 +37,7 @@ func TestFailureBeyondBudget(t *testing.T) {
 			if err := f.control.Get(t.Context(), key, is); err != nil {
 				t.Fatal(err)
 			}
-			f.onFleet().Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: was, ObjectNew: is}, q)
+			f.onFleet(q).OnUpdate(was, is)
 			synctest.Wait()
 			if q.Len() == 0 {
 				return false

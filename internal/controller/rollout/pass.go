@@ -210,7 +210,11 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 	if active != nil && active.Spec.To != target {
 		active = nil // it ends now
 	}
-	runtimes, err := p.runtimes(ctx, of, rollout.DeferrableUntil(active, policy, p.now))
+	var runtimes []rollout.Runtime
+	none, err := p.hasNoManifest(ctx, was)
+	if err == nil && !none {
+		runtimes, err = p.runtimes(ctx, of, rollout.DeferrableUntil(active, policy, p.now))
+	}
 	if err != nil {
 		return s, "", "", err
 	}
@@ -398,6 +402,20 @@ func (p *pass) lastRevision(of string) int64 {
 		last = max(last, rollout.RevisionOf(name, p.release.Name, of))
 	}
 	return last
+}
+
+// hasNoManifest reports whether Fleet need not be read for a channel: the first version of the channel is recorded, and
+// the control plane has no Manifest. hasNoManifest saves the fill of Fleet when modules are published for the first
+// time.
+func (p *pass) hasNoManifest(ctx context.Context, was *v1beta2.ChannelStatus) (bool, error) {
+	if !p.IsFleetOnDemand || p.Live == nil || was.Version != "" {
+		return false, nil
+	}
+	var some v1beta2.ManifestList
+	if err := p.Live.List(ctx, &some, client.InNamespace(p.Namespace), client.Limit(1)); err != nil {
+		return false, fmt.Errorf("looking for Manifests: %w", err)
+	}
+	return len(some.Items) == 0, nil
 }
 
 // runtimes returns the known facts about the runtimes that have the module in a channel, and the times until which

@@ -43,6 +43,28 @@ func UnassignedSelector() (labels.Selector, error) {
 	return labels.NewSelector().Add(*none), nil
 }
 
+// StripToIdentifyingMetadata removes all metadata of an object that does not identify the object or its runtime.
+func StripToIdentifyingMetadata(raw any) (any, error) {
+	o, is := raw.(*metav1.PartialObjectMetadata)
+	if !is {
+		return raw, nil
+	}
+	stripped := metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Labels: map[string]string{}, Annotations: map[string]string{},
+	}
+	for _, key := range []string{v1beta2.LabelKymaName, v1beta2.LabelShard, v1beta2.LabelRuntimeID} {
+		if value, exists := o.Labels[key]; exists {
+			stripped.Labels[key] = value
+		}
+	}
+	if value, exists := o.Annotations[v1beta2.AnnotationCertificatesNotBefore]; exists {
+		stripped.Annotations[v1beta2.AnnotationCertificatesNotBefore] = value
+	}
+	o.ObjectMeta = stripped
+	return raw, nil
+}
+
 // LabelerOptions are the options of a Labeler. All options except Log are required.
 type LabelerOptions struct {
 	// Keeper holds the shards of this replica.
