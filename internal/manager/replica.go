@@ -26,6 +26,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/manager/watchdecode"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard/shardcache"
 )
@@ -180,6 +181,7 @@ func useShardedCache(cfg *rest.Config, o *ctrl.Options) (*shardcache.Cache, erro
 			})
 		},
 		ShardedKinds:  []client.Object{&v1beta2.Kyma{}, &v1beta2.Manifest{}},
+		KymaIndex:     runtimes.KymaNameIndex,
 		ReplayedKinds: []client.Object{secretMetadata()},
 	})
 	if err != nil {

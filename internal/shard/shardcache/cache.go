@@ -39,7 +39,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
-// CacheOptions are the options of a Cache. All options except ReplayedKinds are required.
+// CacheOptions are the options of a Cache. All options except KymaIndex and ReplayedKinds are required.
 type CacheOptions struct {
 	// Base is the cache of all kinds that are not divided into shards.
 	Base cache.Cache
@@ -52,6 +52,8 @@ type CacheOptions struct {
 	NewShardClient func(cache.Cache) (client.Client, error)
 	// ShardedKinds are the kinds that are divided into shards. Each element is an empty object of a sharded kind.
 	ShardedKinds []client.Object
+	// KymaIndex is the name of the field index that finds objects of a sharded kind by the name of their Kyma.
+	KymaIndex string
 	// ReplayedKinds are kinds in Base whose handlers have to handle some objects again when a shard is opened or
 	// closed. The replayed objects are those whose label v1beta2.LabelKymaName names a Kyma of this shard.
 	ReplayedKinds []client.Object
@@ -60,8 +62,9 @@ type CacheOptions struct {
 // Cache is the cache of a controller-runtime manager that uses a Keeper. For each shard, a Cache contains one small
 // cache of the sharded kinds. The small cache is started when the shard is opened, and stopped when the shard is
 // closed. Handlers receive all objects of a shard as added when the shard is opened, and as deleted when the shard is
-// closed. A reconcile reads from the cache of its own shard. A caller outside of a reconcile reads from the caches of
-// all open shards. Controllers need no change for sharding.
+// closed. A reconcile reads from the cache of its own shard. A caller outside of a reconcile that reads one Kyma, or the
+// objects of one Kyma by the index KymaIndex, reads from the cache of the shard of this Kyma. All other callers read from
+// the caches of all open shards. Controllers need no change for sharding.
 //
 // Each shard costs one watch and one informer for each kind. A single cache for all shards of the replica would need
 // less memory than one cache for each shard. However, the single cache would have to be filled again with all runtimes
@@ -148,6 +151,26 @@ func (c *Cache) cachesFor(ctx context.Context) (ofReconcile *shardCache, otherwi
 	return ofReconcile, nil, nil
 }
 
+// openShardOf returns the cache of the shard of a Kyma. If the shard is not open, the result is empty.
+func (c *Cache) openShardOf(kyma string) []*shardCache {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if p := c.shardCaches[shard.Of(kyma)]; p != nil {
+		return []*shardCache{p}
+	}
+	return nil
+}
+
+// kymaOfList returns the name of the Kyma if a list contains only the objects of one Kyma.
+func (c *Cache) kymaOfList(opts []client.ListOption) (kyma string, isOfOne bool) {
+	var o client.ListOptions
+	o.ApplyOptions(opts)
+	if c.KymaIndex == "" || o.FieldSelector == nil {
+		return "", false
+	}
+	return o.FieldSelector.RequiresExactMatch(c.KymaIndex)
+}
+
 // Get implements [client.Reader].
 func (c *Cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	kind, err := c.shardedInformerOrNil(o)
@@ -163,6 +186,9 @@ func (c *Cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	}
 	if own != nil {
 		return own.Get(ctx, key, o, opts...)
+	}
+	if _, isKyma := o.(*v1beta2.Kyma); isKyma {
+		all = c.openShardOf(key.Name)
 	}
 	for _, p := range all {
 		if err := p.Get(ctx, key, o, opts...); !apierrors.IsNotFound(err) {
@@ -188,6 +214,12 @@ func (c *Cache) List(ctx context.Context, list client.ObjectList, opts ...client
 	}
 	if own != nil {
 		return own.List(ctx, list, opts...)
+	}
+	if kyma, isOfOne := c.kymaOfList(opts); isOfOne {
+		all = c.openShardOf(kyma)
+	}
+	if len(all) == 1 {
+		return all[0].List(ctx, list, opts...)
 	}
 	items := []runtime.Object{}
 	for _, p := range all {

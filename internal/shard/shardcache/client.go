@@ -9,8 +9,7 @@ import (
 
 // Client is the client of a controller-runtime manager that uses a Cache. In a reconcile, Client reads sharded kinds
 // from the cache of the shard of that reconcile. A read of a sharded kind waits until the cache contains the writes of
-// the same reconcile. Outside of a reconcile, Client reads from the caches of all open shards, and reads do not wait
-// for writes.
+// the same reconcile. Outside of a reconcile, Client reads like Cache, and reads do not wait for writes.
 type Client struct {
 	client.Client // for kinds that are not sharded
 	cache         *Cache
