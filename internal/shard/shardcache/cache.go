@@ -7,12 +7,13 @@
 //	k, err := shard.New(shard.Options{Open: c.Open, Opened: c.AnnounceShard, Close: c.Close, …})
 //	client := shardcache.NewClient(c, others, live)
 //	l, err := shardcache.NewLabeler(ctx, shardcache.LabelerOptions{Keeper: k, Cache: c, …}) // a Runnable
+//	fleet := shardcache.NewLeaderCache(…)                                                   // a Runnable
 //
 // # How it works
 //
 // [Cache] has one small cache for each shard, which a label selector limits to the objects of the shard. The Keeper
 // opens and closes these caches when a shard moves. [Client] reads from the cache of the shard of the reconcile.
-// [Labeler] writes the label on objects that do not have it.
+// [Labeler] writes the label on objects that do not have it. [LeaderCache] has the whole fleet, on the leader only.
 //
 // # What it does not do
 //
@@ -54,17 +55,18 @@ type CacheOptions struct {
 	ShardedKinds []client.Object
 	// KymaIndex is the name of the field index that finds objects of a sharded kind by the name of their Kyma.
 	KymaIndex string
-	// ReplayedKinds are kinds in Base whose handlers have to handle some objects again when a shard is opened or
-	// closed. The replayed objects are those whose label v1beta2.LabelKymaName names a Kyma of this shard.
+	// ReplayedKinds are kinds in Base whose handlers have to handle only objects of open shards: those whose label
+	// v1beta2.LabelKymaName names a Kyma of the shard. The handlers receive these objects again when the shard is
+	// opened or closed.
 	ReplayedKinds []client.Object
 }
 
 // Cache is the cache of a controller-runtime manager that uses a Keeper. For each shard, a Cache contains one small
 // cache of the sharded kinds. The small cache is started when the shard is opened, and stopped when the shard is
 // closed. Handlers receive all objects of a shard as added when the shard is opened, and as deleted when the shard is
-// closed. A reconcile reads from the cache of its own shard. A caller outside of a reconcile that reads one Kyma, or the
-// objects of one Kyma by the index KymaIndex, reads from the cache of the shard of this Kyma. All other callers read from
-// the caches of all open shards. Controllers need no change for sharding.
+// closed. A reconcile reads from the cache of its own shard. A caller outside of a reconcile that reads one Kyma, or
+// the objects of one Kyma by the index KymaIndex, reads from the cache of the shard of this Kyma. All other callers
+// read from the caches of all open shards. Controllers need no change for sharding.
 //
 // Each shard costs one watch and one informer for each kind. A single cache for all shards of the replica would need
 // less memory than one cache for each shard. However, the single cache would have to be filled again with all runtimes
@@ -82,11 +84,13 @@ type Cache struct {
 // shardCache is the cache of one shard.
 type shardCache struct {
 	cache.Cache
-	client    client.Client
-	run       context.Context // its end stops the cache
-	stop      context.CancelFunc
-	ended     chan struct{}
-	announced bool // the objects were passed to handlers; set by AnnounceShard, which returns before Close is called
+	client client.Client
+	run    context.Context // its end stops the cache
+	stop   context.CancelFunc
+	ended  chan struct{}
+	// announced means that the objects were passed to handlers; guarded by Cache.mu. It is set by AnnounceShard, which
+	// returns before Close is called.
+	announced bool
 }
 
 // index is a field index of a sharded kind.
@@ -389,6 +393,13 @@ func (c *Cache) Close(n int) {
 			}
 		}
 	}
+}
+
+// isAnnounced reports whether a shard is open and its objects were passed to the handlers.
+func (c *Cache) isAnnounced(n int) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.shardCaches[n] != nil && c.shardCaches[n].announced
 }
 
 // handlers returns the handlers of a kind.

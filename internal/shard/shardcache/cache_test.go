@@ -2,13 +2,16 @@ package shardcache
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -26,6 +29,8 @@ const (
 type memoryCache struct {
 	cache.Cache
 	content client.Client
+
+	informer memoryInformer
 
 	mu    sync.Mutex
 	reads int // guarded by mu
@@ -52,7 +57,19 @@ func (c *memoryCache) IndexField(context.Context, client.Object, string, client.
 }
 
 func (c *memoryCache) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
-	return nil, nil //nolint:nilnil // the Cache only prepares the informer
+	return &c.informer, nil
+}
+
+// memoryInformer keeps its last handler, to which the test passes events.
+type memoryInformer struct {
+	cache.Informer
+	handler toolscache.ResourceEventHandler
+}
+
+func (i *memoryInformer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, _ toolscache.HandlerOptions) (
+	toolscache.ResourceEventHandlerRegistration, error) {
+	i.handler = h
+	return nil, nil //nolint:nilnil // not used
 }
 
 func (c *memoryCache) Start(ctx context.Context) error {
@@ -65,6 +82,7 @@ func (c *memoryCache) WaitForCacheSync(context.Context) bool { return true }
 // replica is a Cache whose shards are caches in memory.
 type replica struct {
 	*Cache
+	base   *memoryCache
 	shards map[int]*memoryCache
 }
 
@@ -72,7 +90,7 @@ type replica struct {
 func newReplica(t *testing.T, kymas ...string) replica {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1beta2.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1beta2.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	r := replica{shards: map[int]*memoryCache{}}
@@ -82,9 +100,11 @@ func newReplica(t *testing.T, kymas ...string) replica {
 				return []string{o.GetLabels()[v1beta2.LabelKymaName]}
 			}).Build()}
 	}
+	r.base = withObjects(&corev1.Secret{ObjectMeta: secretOf("kyma-a").ObjectMeta},
+		&corev1.Secret{ObjectMeta: secretOf("kyma-b").ObjectMeta})
 	var err error
 	r.Cache, err = NewCache(CacheOptions{
-		Base: withObjects(), Scheme: scheme, KymaIndex: kymaName,
+		Base: r.base, Scheme: scheme, KymaIndex: kymaName,
 		NewShardCache: func(n int) (cache.Cache, error) {
 			var objects []client.Object
 			for _, name := range kymas {
@@ -101,6 +121,7 @@ func newReplica(t *testing.T, kymas ...string) replica {
 		},
 		NewShardClient: func(cache.Cache) (client.Client, error) { return nil, nil }, //nolint:nilnil // not used
 		ShardedKinds:   []client.Object{&v1beta2.Kyma{}, &v1beta2.Manifest{}},
+		ReplayedKinds:  []client.Object{secretOf("")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -193,4 +214,65 @@ func TestReadsOfOtherReplica(t *testing.T) {
 	if total, from := r.takeReads(); total != 0 {
 		t.Errorf("%d reads of the shards %d, want none", total, from)
 	}
+}
+
+// secretOf returns the metadata of the access Secret of a Kyma.
+func secretOf(kyma string) *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: kyma + "-access",
+		Labels: map[string]string{v1beta2.LabelKymaName: kyma}}}
+	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	return m
+}
+
+// TestSecretsOfOpenShards checks that a handler of access Secrets receives only the Secrets of Kymas whose shards are
+// open, and all of them when a shard is opened or closed.
+func TestSecretsOfOpenShards(t *testing.T) {
+	r := newReplica(t, "kyma-a")
+	informer, err := r.GetInformer(t.Context(), secretOf(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var received []string
+	record := func(what string) func(any) {
+		return func(raw any) {
+			if left, is := raw.(toolscache.DeletedFinalStateUnknown); is {
+				raw = left.Obj
+			}
+			received = append(received, what+" "+raw.(client.Object).GetName())
+		}
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: record("add"),
+		UpdateFunc: func(_, now any) { record("update")(now) }, DeleteFunc: record("delete")}); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(reason string, want ...string) {
+		t.Helper()
+		if !slices.Equal(received, want) {
+			t.Errorf("%s: the handler received %q, want %q", reason, received, want)
+		}
+		received = nil
+	}
+	events, a, b := r.base.informer.handler, secretOf("kyma-a"), secretOf("kyma-b")
+	other := secretOf("kyma-b")
+	other.Name = a.Name
+
+	events.OnAdd(a, true)
+	events.OnAdd(b, true)
+	expect("no shard is open yet")
+	r.AnnounceShard(shard.Of("kyma-a"))
+	expect("the shard of kyma-a is opened", "add kyma-a-access")
+	events.OnUpdate(a, a)
+	events.OnUpdate(b, b)
+	expect("only the shard of kyma-a is open", "update kyma-a-access")
+	events.OnUpdate(a, other)
+	events.OnUpdate(other, a)
+	expect("a Secret moves from one Kyma to another one", "update kyma-a-access", "update kyma-a-access")
+	events.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: b})
+	events.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: a})
+	expect("deletions that were noticed late", "delete kyma-a-access")
+	r.Close(shard.Of("kyma-a"))
+	expect("the shard of kyma-a is closed", "delete kyma-a-access")
+	events.OnAdd(a, false)
+	events.OnUpdate(a, a)
+	expect("the shard of kyma-a is not open any more")
 }

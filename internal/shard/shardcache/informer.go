@@ -13,6 +13,9 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
 // informer is the informer of a sharded kind. informer adds its handlers to the informers of all open shards, and to
@@ -133,8 +136,9 @@ func (i *informer) objects(ctx context.Context, from client.Reader) (readOnly []
 	return items
 }
 
-// replayedInformer is the informer of a kind in CacheOptions.ReplayedKinds, whose objects are in the cache Base. When a
-// shard is opened or closed, the handlers of a replayedInformer receive some objects again.
+// replayedInformer is the informer of a kind in CacheOptions.ReplayedKinds, whose objects are in the cache Base. While
+// a shard is open, the handlers of a replayedInformer receive the changes of the objects of its Kymas. When a shard is
+// opened or closed, the handlers receive all these objects.
 type replayedInformer struct {
 	cache.Informer
 	informer *informer
@@ -152,5 +156,51 @@ func (r *replayedInformer) AddEventHandlerWithOptions(h toolscache.ResourceEvent
 	r.informer.cache.mu.Lock()
 	r.informer.handlers = append(r.informer.handlers, &handler{h, o})
 	r.informer.cache.mu.Unlock()
-	return r.Informer.AddEventHandlerWithOptions(h, o)
+	return r.Informer.AddEventHandlerWithOptions(ofOpenShards{h, r.informer.cache}, o)
+}
+
+// ofOpenShards is an event handler that drops the objects of Kymas whose shards are not open. Without it, each replica
+// would reconcile each Kyma once for each change of its access Secret, only to find that another replica holds the
+// shard.
+//
+// No change is lost while a shard is being opened: the cache has an object before its handlers receive it, and
+// AnnounceShard lists the objects after it has set shardCache.announced. So an object that is dropped here before is in
+// that list. A deletion that is dropped here precedes the first reconcile of the Kyma, which finds no object.
+type ofOpenShards struct {
+	handler toolscache.ResourceEventHandler
+	cache   *Cache
+}
+
+// OnAdd implements [toolscache.ResourceEventHandler].
+func (f ofOpenShards) OnAdd(o any, isInInitialList bool) {
+	if f.passes(o) {
+		f.handler.OnAdd(o, isInInitialList)
+	}
+}
+
+// OnUpdate implements [toolscache.ResourceEventHandler]. An update may move an object from one Kyma to another one.
+func (f ofOpenShards) OnUpdate(before, now any) {
+	if f.passes(before) || f.passes(now) {
+		f.handler.OnUpdate(before, now)
+	}
+}
+
+// OnDelete implements [toolscache.ResourceEventHandler].
+func (f ofOpenShards) OnDelete(o any) {
+	if f.passes(o) {
+		f.handler.OnDelete(o)
+	}
+}
+
+// passes reports whether the shard of the Kyma of an object is open. An object that names no Kyma passes.
+func (f ofOpenShards) passes(raw any) bool {
+	if left, is := raw.(toolscache.DeletedFinalStateUnknown); is {
+		raw = left.Obj
+	}
+	o, err := meta.Accessor(raw)
+	if err != nil {
+		return true
+	}
+	kyma := o.GetLabels()[v1beta2.LabelKymaName]
+	return kyma == "" || f.cache.isAnnounced(shard.Of(kyma))
 }
