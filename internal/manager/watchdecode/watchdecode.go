@@ -110,6 +110,10 @@ func (s stream) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 // maxEventBytes.
 const maxEventBytes = 16 << 20
 
+// readBytes is the size of the buffer of a watch: that of a frame of HTTP/2, in which the API server sends the events.
+// A replica with all shards has 128 watches.
+const readBytes = 16 << 10
+
 // eventReader decodes the events of a watch.
 type eventReader struct {
 	body  io.ReadCloser
@@ -119,7 +123,7 @@ type eventReader struct {
 }
 
 func newEventReader(body io.ReadCloser, empty func() client.Object) *eventReader {
-	return &eventReader{body: body, lines: bufio.NewReaderSize(body, 64<<10), empty: empty}
+	return &eventReader{body: body, lines: bufio.NewReaderSize(body, readBytes), empty: empty}
 }
 
 // Close implements [watch.Decoder].

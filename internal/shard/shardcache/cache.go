@@ -352,9 +352,7 @@ func (c *Cache) AnnounceShard(n int) {
 	}
 	p.announced = true
 	for _, kind := range c.sharded {
-		for _, h := range kind.handlers {
-			kind.addHandlerLocked(p, h)
-		}
+		kind.addAllHandlersLocked(p)
 	}
 	c.mu.Unlock()
 	c.replayBaseObjectsOfShard(p.run, n, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,15 +61,15 @@ func (c *memoryCache) GetInformer(context.Context, client.Object, ...cache.Infor
 	return &c.informer, nil
 }
 
-// memoryInformer keeps its last handler, to which the test passes events.
+// memoryInformer keeps its handlers, to which the test passes events.
 type memoryInformer struct {
 	cache.Informer
-	handler toolscache.ResourceEventHandler
+	handlers []toolscache.ResourceEventHandler
 }
 
 func (i *memoryInformer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, _ toolscache.HandlerOptions) (
 	toolscache.ResourceEventHandlerRegistration, error) {
-	i.handler = h
+	i.handlers = append(i.handlers, h)
 	return nil, nil //nolint:nilnil // not used
 }
 
@@ -252,7 +253,7 @@ func TestSecretsOfOpenShards(t *testing.T) {
 		}
 		received = nil
 	}
-	events, a, b := r.base.informer.handler, secretOf("kyma-a"), secretOf("kyma-b")
+	events, a, b := r.base.informer.handlers[0], secretOf("kyma-a"), secretOf("kyma-b")
 	other := secretOf("kyma-b")
 	other.Name = a.Name
 
@@ -275,4 +276,50 @@ func TestSecretsOfOpenShards(t *testing.T) {
 	events.OnAdd(a, false)
 	events.OnUpdate(a, a)
 	expect("the shard of kyma-a is not open any more")
+}
+
+// TestOneHandlerForEachShard checks that the informer of a shard has one handler, however many controllers there are,
+// and that each controller receives each event once.
+func TestOneHandlerForEachShard(t *testing.T) {
+	r := newReplica(t, "kyma-a")
+	informer, err := r.GetInformer(t.Context(), &v1beta2.Manifest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	register := func(controller string) {
+		t.Helper()
+		count := func(what string) func(any) { return func(any) { counts[controller+" "+what]++ } }
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: count("add"),
+			UpdateFunc: func(_, now any) { count("update")(now) }, DeleteFunc: count("delete")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register("kyma")
+	register("manifest")
+	register("orphan")
+	r.AnnounceShard(shard.Of("kyma-a"))
+	of := &r.shards[shard.Of("kyma-a")].informer
+	if n := len(of.handlers); n != 1 {
+		t.Fatalf("the informer of the shard has %d handlers, want 1", n)
+	}
+	register("late")
+	if n := len(of.handlers); n != 2 {
+		t.Fatalf("the informer of the shard has %d handlers after a late one, want 2", n)
+	}
+	m := &v1beta2.Manifest{}
+	for _, h := range of.handlers {
+		h.OnAdd(m, true)
+		h.OnUpdate(m, m)
+		h.OnDelete(m)
+	}
+	want := map[string]int{}
+	for _, controller := range []string{"kyma", "manifest", "orphan", "late"} {
+		for _, what := range []string{"add", "update", "delete"} {
+			want[controller+" "+what] = 1
+		}
+	}
+	if diff := cmp.Diff(want, counts); diff != "" {
+		t.Errorf("received events -want +got:\n%s", diff)
+	}
 }

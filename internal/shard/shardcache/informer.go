@@ -57,6 +57,48 @@ func (*handler) HasSynced() bool { return true }
 // HasSyncedChecker implements [toolscache.ResourceEventHandlerRegistration].
 func (*handler) HasSyncedChecker() toolscache.DoneChecker { return alwaysSynced{} }
 
+// addAllHandlersLocked adds all handlers to the informer of a shard that is opened, as one handler: an informer has two
+// goroutines and a ring of events for each of its handlers, which would be most of the memory of an empty shard. The
+// handlers of controllers return soon, because they only add to queues. The caller of addAllHandlersLocked must hold
+// cache.mu.
+func (i *informer) addAllHandlersLocked(p *shardCache) {
+	var together allHandlers
+	for _, h := range i.handlers {
+		if h.options.ResyncPeriod != nil {
+			i.addHandlerLocked(p, h)
+			continue
+		}
+		together = append(together, h.handler)
+	}
+	if len(together) > 0 {
+		i.addHandlerLocked(p, &handler{handler: together})
+	}
+}
+
+// allHandlers passes each event to several handlers, one after the other.
+type allHandlers []toolscache.ResourceEventHandler
+
+// OnAdd implements [toolscache.ResourceEventHandler].
+func (all allHandlers) OnAdd(o any, isInInitialList bool) {
+	for _, h := range all {
+		h.OnAdd(o, isInInitialList)
+	}
+}
+
+// OnUpdate implements [toolscache.ResourceEventHandler].
+func (all allHandlers) OnUpdate(before, now any) {
+	for _, h := range all {
+		h.OnUpdate(before, now)
+	}
+}
+
+// OnDelete implements [toolscache.ResourceEventHandler].
+func (all allHandlers) OnDelete(o any) {
+	for _, h := range all {
+		h.OnDelete(o)
+	}
+}
+
 // addHandlerLocked adds a handler to the informer of a shard. The caller of addHandlerLocked must hold cache.mu.
 func (i *informer) addHandlerLocked(p *shardCache, h *handler) {
 	inner, err := p.GetInformer(p.run, i.kind, cache.BlockUntilSynced(false))
