@@ -46,8 +46,8 @@
 //
 // # What it does not do
 //
-// The benchmark does not profile the manager: --profile is for the control plane and the benchmark. The benchmark fails
-// only if something does not become Ready, never because of a figure. The simulated agents do not limit their requests,
+// With --profile, the figures of the manager include the cost of its profiles. The benchmark fails only if something
+// does not become Ready, never because of a figure. The simulated agents do not limit their requests,
 // and have no webhooks, which the real agent has. On a machine that also does other work, times change much; requests,
 // writes and memory hardly change.
 package main

@@ -78,7 +78,7 @@ func main() {
 		"shorten what takes its time by itself: idle, waiting until agents have forgotten, watching the dead")
 	f.StringVar(&o.Keep, "keep", "", "folder for logs of manager and control plane; none if empty")
 	f.StringVar(&o.Profile, "profile", "",
-		"folder for processor profiles of control plane and simulator, one of each for each scenario; none if empty")
+		"folder for processor profiles of control plane, simulator and manager, for each scenario; none if empty")
 	root.AddCommand(&cobra.Command{Use: rolePlane, Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return servePlane(cmd.Context(), args[0], os.Stdin, os.Stdout)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -84,6 +85,41 @@ func (m *manager) waitUntilReady(ctx context.Context) error {
 		defer resp.Body.Close()
 		return resp.StatusCode == http.StatusOK, nil
 	})
+}
+
+// profileSeconds is the time of one processor profile of the manager.
+const profileSeconds = 5
+
+// writeCPUProfiles writes processor profiles of the manager to the files PATH-001.pprof, PATH-002.pprof and so on,
+// until ctx or the process ends. The manager returns a profile when its time is over, so the last profile of a scenario
+// is missing. The tool pprof adds the profiles of several files.
+func (m *manager) writeCPUProfiles(ctx context.Context, path string) {
+	for n := 1; ctx.Err() == nil && !m.ended(); n++ {
+		profile, err := m.readCPUProfile(ctx)
+		if err == nil {
+			err = os.WriteFile(fmt.Sprintf("%s-%03d.pprof", path, n), profile, 0o600)
+		}
+		if err != nil {
+			return // the figures do not depend on profiles
+		}
+	}
+}
+
+func (m *manager) readCPUProfile(ctx context.Context) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", m.profiles, profileSeconds), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("asking the manager for a profile: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("asking the manager for a profile: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("asking the manager for a profile: %s", resp.Status)
+	}
+	return io.ReadAll(resp.Body)
 }
 
 // inside has figures from the manager's own metrics.

@@ -108,6 +108,12 @@ func (r *rig) measureAndPrint(ctx context.Context, what scenario) (Scenario, err
 	if err := r.switchCPUProfiles(what.name); err != nil {
 		return s, err
 	}
+	if r.Profile != "" {
+		for _, m := range r.crew {
+			go m.writeCPUProfiles(limited, filepath.Join(r.Profile, fmt.Sprintf("%s-%d-%s", what.name, r.clusters,
+				m.name)))
+		}
+	}
 	reference, err := startReferenceWorkload(limited)
 	if err != nil {
 		return s, err
