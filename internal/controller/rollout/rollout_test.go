@@ -572,8 +572,9 @@ func TestPreflightAgain(t *testing.T) {
 		return "sha256:a", nil, <-results
 	}
 	restart := func() {
-		f.checker = f.newChecker()
-		go func() { _ = f.checker.Start(t.Context()) }()
+		checker := f.newChecker()
+		f.checker = checker
+		go func() { _ = checker.Start(t.Context()) }()
 	}
 	restart()
 	edit := func(change func(s *v1beta2.ModuleTemplateSpec)) {
