@@ -3,6 +3,7 @@ package changelog
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -389,6 +390,9 @@ func TestFold(t *testing.T) {
 		"Many": {"all are named", events("A", 6), []string{"6 modules: A-1, A-2, A-3, A-4, A-5, A-6; the first one: module A-1"}},
 		"Normal": {"one event has all notes", normal(append(events("A", 4), events("B", 1)...)),
 			[]string{"module A-1; module A-2; module A-3; module A-4", "module B-1"}},
+		"Long": {"no module is cut off", normal([]Event{{Reason: "A", Module: "x", Note: strings.Repeat("x", 600)},
+			{Reason: "A", Module: "y", Note: strings.Repeat("y", 600)}}),
+			[]string{"2 modules: x, y; the first one: " + strings.Repeat("x", 600)}},
 		"ManyNormal": {"all are named", normal(events("A", 6)), []string{
 			"6 modules: A-1, A-2, A-3, A-4, A-5, A-6; the first one: module A-1"}},
 		"Flood": {"some are named", events("A", 250), []string{

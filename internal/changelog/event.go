@@ -25,16 +25,19 @@ type Event struct {
 }
 
 // If there are events with the same reason about more than foldAbove modules, they become one event, which has the
-// names of at most maxNamed modules. Events of type Normal about fewer modules also become one event, with all notes.
+// names of at most maxNamed modules. Events of type Normal about two to foldAbove modules also become one event, which
+// has all their notes if they are not longer than maxNotes.
 const (
 	foldAbove = 5
 	maxNamed  = 10
+	maxNotes  = 1000 // bytes of several notes in one event
 )
 
 // FoldByReason replaces events with the same reason by one event, because each recorded event costs a request and space
-// in the cluster. Up to foldAbove events of type Normal become one event with all their notes; as many Warnings stay
-// separate, because each has a problem of its own. More events become one event with the number of the modules, some of
-// their names, and the note of the first replaced event. FoldByReason does not change the order of the reasons.
+// in the cluster. Up to foldAbove events of type Normal become one event with all their notes. Up to foldAbove events
+// of type Warning stay separate, because each reports another problem. More than foldAbove events of either type become
+// one event with the number of the modules, some of their names, and the note of the first replaced event.
+// FoldByReason does not change the order of the reasons.
 func FoldByReason(all []Event) []Event {
 	type key struct{ kind, reason string }
 	names, notes := map[key][]string{}, map[key][]string{}
@@ -52,8 +55,8 @@ func FoldByReason(all []Event) []Event {
 			rest = append(rest, e)
 		case !folded[k]:
 			folded[k] = true
-			if len(many) <= foldAbove {
-				e.Note = strings.Join(notes[k], "; ")
+			if all := strings.Join(notes[k], "; "); len(many) <= foldAbove && len(all) <= maxNotes {
+				e.Note = all
 			} else {
 				e.Note = countAndNames(many) + "; the first one: " + e.Note
 			}

@@ -135,7 +135,7 @@ type Manager struct {
 	// MaxNewRuntimes is the maximum number of runtimes in which the first modules are installed at the same time.
 	// MaxNewRuntimes also limits, counted separately, how many runtimes have all their modules deleted at the same
 	// time. Further runtimes wait for admission. One minute after its admission, a runtime no longer counts against the
-	// limit. Default 32: more runtimes at the same time are not faster, each of them only takes longer.
+	// limit. Default 32. With a higher limit, the last runtime is not complete earlier, but each runtime takes longer.
 	MaxNewRuntimes int
 	// MaxConcurrentWatcherReconciles is the maximum number of Watchers that are reconciled at the same time. Default 4.
 	MaxConcurrentWatcherReconciles int

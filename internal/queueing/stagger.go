@@ -27,10 +27,10 @@ type scheduledCall struct {
 // two calls, so that all calls together take as long as maxDuration. InBackground does not wait: another goroutine
 // makes the calls.
 //
-// At most one call is scheduled for each name: the earliest one that a call of InBackground needs. The order of the
-// calls is alphabetical, and begins after the name that was called last. So a series of changes that concern the same
-// runtimes calls all of them in turn, and not each of them once per change. All calls of InBackground must pass the
-// same function add.
+// At most one call of add is scheduled for each name. If InBackground is called again before this call was made, the
+// earlier of the two times applies. The calls are made in the alphabetical order of the names, and begin after the name
+// of the last call that was made. So a series of changes that concern the same runtimes enqueues each runtime in turn,
+// and not once per change. All calls of InBackground must pass the same function add.
 func (s *Stagger) InBackground(names []string, maxDuration time.Duration, add func(string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,19 +22,20 @@ type PollIntervals struct {
 type AgentConnection int
 
 const (
-	// AgentAssumed means that nothing was recorded yet: the agent counts as connected.
+	// AgentAssumed means that no connection is recorded yet, for example after a restart of the manager. The agent
+	// counts as connected.
 	AgentAssumed AgentConnection = iota
 	// AgentConnected means that the agent sends heartbeats.
 	AgentConnected
-	// AgentStarting means that the agent was delivered for the first time, and is expected to connect soon. Its first
-	// events list all objects in the runtime.
+	// AgentStarting means that the agent is being delivered for the first time, or was, and is expected to connect
+	// soon. Its first events list all objects in the runtime.
 	AgentStarting
-	// AgentDisconnected means that there is no agent, or no heartbeat of it.
+	// AgentDisconnected means that the runtime has no agent, or that the agent sends no heartbeats.
 	AgentDisconnected
 )
 
-// RecordAgentConnection records whether the agent of a runtime is connected. When the agent is no longer connected,
-// subscribers get a Missed event, because from then on they have to read the runtime themselves.
+// RecordAgentConnection records whether the agent of a runtime is connected. When the agent no longer counts as
+// connected, subscribers get a Missed event, because from then on they have to read the runtime themselves.
 func (p *Pool) RecordAgentConnection(kyma string, c AgentConnection) {
 	p.mu.Lock()
 	e := p.ensureEntryLocked(kyma)
@@ -61,8 +62,8 @@ func (p *Pool) IsWatched(kyma string) bool {
 	return e == nil || e.agent != AgentDisconnected
 }
 
-// IsAgentAwaited reports whether the agent of a runtime counts as connected without a heartbeat: it is assumed to be
-// connected, or starts.
+// IsAgentAwaited reports whether the agent of a runtime counts as connected without a heartbeat: its connection is
+// AgentAssumed or AgentStarting. IsAgentAwaited does not check the owner of the runtime, so call IsWatched first.
 func (p *Pool) IsAgentAwaited(kyma string) bool {
 	if p.opts.Watch || !p.opts.Agents {
 		return false

@@ -115,7 +115,7 @@ type Pool struct {
 	mu        sync.Mutex
 	entries   map[string]*entry     // guarded by mu; by name of the Kyma
 	shared    map[string][]Interest // guarded by mu; see InternInterests
-	selectors selectors             // guarded by mu: of interests
+	selectors selectors             // guarded by mu: the parsed label selectors of all interests
 	pollers   int                   // guarded by mu: number of subscribers of unwatched runtimes at the time countedAt
 	countedAt time.Time             // guarded by mu
 }

@@ -194,7 +194,8 @@ func (i Interest) Compare(o Interest) int {
 // are only a few. An invalid text selects all objects.
 type selectors map[string]labels.Selector
 
-// parsed returns the parsed form of a label selector.
+// parsed returns the parsed form of a label selector, and stores it for further calls. The caller of parsed must hold
+// Pool.mu.
 func (s selectors) parsed(text string) labels.Selector {
 	if known, ok := s[text]; ok {
 		return known

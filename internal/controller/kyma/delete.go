@@ -179,6 +179,7 @@ func (n *run) deleteModules(ctx context.Context) error {
 		return loop.Later(time.Millisecond, "the finalizers of the modules to be removed")
 	}
 	if len(left) > 0 {
+		n.editRecord(func(m *record) { m.noManifestsAt = time.Time{} })
 		// The event about each deleted Manifest triggers a reconcile.
 		return loop.Later(time.Minute, "the modules to be deleted: "+strings.Join(left, ", "))
 	}
@@ -211,15 +212,17 @@ func isDeletionBlocked(m *v1beta2.Manifest) bool {
 
 // verifyNoManifests checks with a read from the API server that the Kyma has no Manifest left. A Manifest whose shard
 // label was removed is missing in the cache. The API server compares all Manifests of the control plane with the label
-// of the Kyma, so verifyNoManifests does not repeat the read in each reconcile of a deletion that waits for the
-// runtime.
+// of the Kyma, so the read is expensive. Therefore verifyNoManifests reads at most once in a minute while the deletion
+// of the Kyma waits for the runtime.
 func (n *run) verifyNoManifests(ctx context.Context) error {
-	const validity = time.Minute // somebody could create a Manifest after the read
+	const validity = time.Minute // limited, because another client may create a Manifest after the read
 	if n.Shards == nil {
 		return nil
 	}
 	isVerified := false
-	n.editRecord(func(m *record) { isVerified = n.now.Sub(m.noManifestsAt).Abs() < validity })
+	n.editRecord(func(m *record) {
+		isVerified = m.noManifestsUID == n.kyma.UID && n.now.Sub(m.noManifestsAt).Abs() < validity
+	})
 	if isVerified {
 		return nil
 	}
@@ -233,7 +236,7 @@ func (n *run) verifyNoManifests(ctx context.Context) error {
 	if len(manifests.Items) > 0 {
 		return loop.Later(time.Second, "the cache to show Manifest "+manifests.Items[0].Name)
 	}
-	n.editRecord(func(m *record) { m.noManifestsAt = n.now })
+	n.editRecord(func(m *record) { m.noManifestsAt, m.noManifestsUID = n.now, n.kyma.UID })
 	return nil
 }
 

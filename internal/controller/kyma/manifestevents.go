@@ -23,17 +23,19 @@ import (
 // An event of a Manifest triggers a reconcile of its Kyma after a delay. The first row that fits the event of the
 // Manifest determines the delay of the reconcile:
 //
-//	1  it is deleted with its Kyma, and is neither the last nor failed urgentBatchDelay, together with other events
+//	1  row 2 or 3 fits, the Kyma is being deleted, the Manifest has
+//	   not failed, and the Kyma has other Manifests                    urgentBatchDelay, together with other events
 //	2  the Manifest is deleted, or was changed by others               no delay
 //	3  its state has changed to neither Ready nor Processing           no delay: people wait for this state
 //	4  its state has changed to Ready, and no other is Processing      no delay: this is the end of the change
-//	5  its state, visible version or visible message has changed       batchDelay, together with other events
+//	5  its state, visible version or visible message has changed       readyBatchDelay or urgentBatchDelay
 //	6  we changed it, or it was created, started or applied            slowCheckDelay; row 4 or 5 usually comes first
 //	7  any other event                                                 no reconcile
 
 // When a module becomes Ready, the controller reconciles the Kyma only after a delay. So several modules that become
 // Ready within this delay cost only one write of the Kyma's status. The delay is readyBatchDelay, or urgentBatchDelay
-// while a person waits for the runtime.
+// while a person waits for the runtime. While a Kyma is being deleted, the delay after an event of one of its Manifests
+// is urgentBatchDelay; see delayOfDeletion.
 const (
 	readyBatchDelay  = 3 * time.Second
 	urgentBatchDelay = time.Second
@@ -118,10 +120,11 @@ func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnW
 	return 0, false
 }
 
-// delayOfDeletion returns the delay of the reconcile after an event about the deletion of a Manifest. The delay is
-// urgentBatchDelay if the Kyma is being deleted, too, and has other Manifests: the deletion of a Kyma with many modules
-// causes several events for each module, and most of the reconciles could only report which modules are left. The delay
-// is 0 for the last Manifest, because the deletion of the Kyma continues then, and for a Manifest that has failed.
+// delayOfDeletion returns the delay of the reconcile after an event that would need a reconcile without a delay if its
+// Kyma were not being deleted. The delay is urgentBatchDelay if the Kyma is being deleted and has other Manifests. The
+// deletion of a Kyma with many modules causes several events for each module, and most of the reconciles could only
+// report which modules are left. In all other cases the delay is 0: for the last Manifest, because the deletion of the
+// Kyma then continues, for a Manifest in state Error or Warning, and if the Kyma is not being deleted.
 func (r *Reconciler) delayOfDeletion(ctx context.Context, m *v1beta2.Manifest) time.Duration {
 	if state := plan.VisibleState(m); state == v1beta2.StateError || state == v1beta2.StateWarning {
 		return 0

@@ -28,10 +28,11 @@ type record struct {
 	deletable   []v1beta2.Resource      // the objects to delete, once it is known which; see decideDeletableResources
 	isCompared  bool                    // markLostModules has compared the statuses
 	// modules whose lost Manifests were created again; see restored.WithoutReportedRemovals
-	recreated     []string
-	noManifestsAt time.Time // when verifyNoManifests has last found no Manifest
-	deferredAt    time.Time // since when the status is not saved, zero if it is; see deferSave
-	releasedUID   types.UID // UID of the Kyma without our finalizer; the cache may still have that Kyma
+	recreated      []string
+	noManifestsAt  time.Time // when verifyNoManifests has last found no Manifest; zero if there was one since
+	noManifestsUID types.UID // of the Kyma that had no Manifest
+	deferredAt     time.Time // since when the status is not saved, zero if it is; see deferSave
+	releasedUID    types.UID // UID of the Kyma without our finalizer; the cache may still have that Kyma
 }
 
 // lastRemote is the Kyma in the runtime as the last reconcile has left it.

@@ -30,9 +30,10 @@ const (
 	// expectedPeriod is the time for which the controller waits for an event of an object that is not ready, in a
 	// runtime with an agent. If no event has arrived within expectedPeriod, the controller reads the object.
 	expectedPeriod = 2 * time.Second
-	// agentStartPeriod is used in place of expectedPeriod until the agent in the runtime connects for the first time.
-	// The first events of the agent contain the states of all objects, so modules that are installed together with the
-	// agent are not read in the meantime. If the agent does not connect, these modules are Ready a few seconds later.
+	// agentStartPeriod replaces expectedPeriod while the agent counts as connected without a heartbeat: after its first
+	// delivery, and after a restart of the manager. The first events of the agent contain the states of all objects, so
+	// modules that are installed together with the agent need not be read. If the agent does not connect, the state
+	// Ready of these modules is reported up to agentStartPeriod later.
 	agentStartPeriod = 10 * time.Second
 )
 

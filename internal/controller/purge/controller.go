@@ -88,7 +88,7 @@ type Options struct {
 	// deleted. A pattern is compared with plural.group and with kind.group, for example "*.helm.cattle.io" or
 	// "certificate.cert-manager.io". The comparison ignores case.
 	Skip []string
-	// Concurrency is the number of Kymas that are reconciled at the same time. Default 4.
+	// Concurrency is the number of Kymas that are reconciled at the same time. Default 4, for Tombstones 64.
 	Concurrency int
 	// Shards determines for which runtimes this replica is responsible. If Shards is nil, the replica is responsible
 	// for all runtimes.

@@ -39,7 +39,7 @@ import (
 type TombstoneOptions struct {
 	// Options are the options that Tombstones shares with the purge. The time between the deletion of custom resources
 	// and the removal of their finalizers is finalizerGracePeriod, or the field Grace of these options if it is
-	// shorter. If Grace is 0, finalizers are never removed.
+	// shorter. If Grace is 0, finalizers are never removed. The default of Concurrency is 64.
 	Options
 	// Held is the cache of the ConfigMaps that store tombstones.
 	Held cache.Cache

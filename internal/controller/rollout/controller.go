@@ -79,15 +79,16 @@ type Options struct {
 	// Client reads ModuleReleaseMetas, ModuleRollouts and RolloutPolicies from the cache, and writes to the API server.
 	// A read waits until the cache has the client's own writes.
 	Client client.Client
-	// Live reads ModuleReleaseMetas from the API server, with their managed fields. If the field Live is nil, the
-	// coordinator applies no promotion, and records moves of channels without the name of a user.
+	// Live reads ModuleReleaseMetas from the API server, with their managed fields, and Manifests for IsFleetOnDemand.
+	// If the field Live is nil, the coordinator applies no promotion, records moves of channels without the name of a
+	// user, and ignores IsFleetOnDemand.
 	Live client.Reader
-	// Fleet has the Kymas and Manifests of all runtimes. Only List is used, and handlers are added. A List has to wait
-	// until Fleet is filled.
+	// Fleet has the Kymas and Manifests of all runtimes. The coordinator adds an index and event handlers to Fleet, and
+	// reads Fleet only with List. List must wait until Fleet is filled.
 	Fleet cache.Cache
-	// IsFleetOnDemand means that Fleet is filled only when it is read for the first time. Then the coordinator asks
-	// Live before it reads Fleet for the first version of a channel, so that publishing a new module does not fill
-	// Fleet while there is no Manifest.
+	// IsFleetOnDemand means that Fleet is filled only when it is read for the first time. In this case, the coordinator
+	// lists one Manifest with Live before it reads Fleet for the first version of a channel. If there is no Manifest,
+	// the coordinator does not read Fleet, so a new module does not fill it.
 	IsFleetOnDemand bool
 	// Namespace is the namespace of the catalog, the rollouts, the Kymas and the Manifests.
 	Namespace string
@@ -228,8 +229,8 @@ func (r *Reconciler) allModules(ctx context.Context, _ client.Object) []reconcil
 
 // fleetSource returns the source of changes of one kind in Fleet. The controller does not wait until Fleet is filled:
 // Fleet may be filled only when a reconcile reads it, and that read waits. An event before the first read of Fleet
-// would change nothing, because only a module with an active rollout is reconciled, and Fleet is read before a rollout
-// is active.
+// would change nothing, because only a module with an active rollout is reconciled, and the first reconcile of such a
+// module, or its next one after SettleDelay, reads Fleet.
 func (r *Reconciler) fleetSource(kind client.Object) source.Source {
 	return source.Func(func(ctx context.Context, q queueing.Queue) error {
 		informer, err := r.Fleet.GetInformer(ctx, kind, cache.BlockUntilSynced(false))

@@ -106,9 +106,10 @@ func isWorse(a, b v1beta2.RolloutPhase) bool {
 	return slices.Index(order, a) > slices.Index(order, b)
 }
 
-// readPoliciesAndRollouts reads the policies, the rollouts and the catalog for this reconcile from the cache. The pass
-// must not change policies and rollouts of other modules, because they are the objects of the cache: copying all
-// rollouts for each module would cost the square of the number of modules.
+// readPoliciesAndRollouts reads the policies, the rollouts and the catalog for this reconcile from the cache. Only the
+// rollouts of the module are copies. Policies and rollouts of other modules are the objects of the cache, so the
+// reconcile must not change them. If each reconcile copied all rollouts, the cost of a change of all modules would grow
+// with the square of their number.
 func (p *pass) readPoliciesAndRollouts(ctx context.Context) error {
 	in := client.InNamespace(p.Namespace)
 	var policies v1beta2.RolloutPolicyList
@@ -211,7 +212,7 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 		active = nil // it ends now
 	}
 	var runtimes []rollout.Runtime
-	none, err := p.hasNoManifest(ctx, was)
+	none, err := p.canSkipFleet(ctx, was)
 	if err == nil && !none {
 		runtimes, err = p.runtimes(ctx, of, rollout.DeferrableUntil(active, policy, p.now))
 	}
@@ -404,10 +405,10 @@ func (p *pass) lastRevision(of string) int64 {
 	return last
 }
 
-// hasNoManifest reports whether Fleet need not be read for a channel: the first version of the channel is recorded, and
-// the control plane has no Manifest. hasNoManifest saves the fill of Fleet when modules are published for the first
-// time.
-func (p *pass) hasNoManifest(ctx context.Context, was *v1beta2.ChannelStatus) (bool, error) {
+// canSkipFleet reports whether Fleet need not be read for a channel: the channel has no recorded version yet, and the
+// control plane has no Manifest. So Fleet is not filled when the first modules are published, unless
+// there is a RolloutPolicy.
+func (p *pass) canSkipFleet(ctx context.Context, was *v1beta2.ChannelStatus) (bool, error) {
 	if !p.IsFleetOnDemand || p.Live == nil || was.Version != "" {
 		return false, nil
 	}

@@ -55,9 +55,9 @@ type CacheOptions struct {
 	ShardedKinds []client.Object
 	// KymaIndex is the name of the field index that finds objects of a sharded kind by the name of their Kyma.
 	KymaIndex string
-	// ReplayedKinds are kinds in Base whose handlers have to handle only objects of open shards: those whose label
-	// v1beta2.LabelKymaName names a Kyma of the shard. The handlers receive these objects again when the shard is
-	// opened or closed.
+	// ReplayedKinds are kinds in Base whose handlers receive only the objects of open shards. An object belongs to the
+	// shard of the Kyma that its label v1beta2.LabelKymaName names. The handlers receive the objects of a shard again
+	// when the shard is opened or closed. They receive each object without this label, whatever shards are open.
 	ReplayedKinds []client.Object
 }
 
@@ -88,8 +88,9 @@ type shardCache struct {
 	run    context.Context // its end stops the cache
 	stop   context.CancelFunc
 	ended  chan struct{}
-	// announced means that the objects were passed to handlers; guarded by Cache.mu. It is set by AnnounceShard, which
-	// returns before Close is called.
+	// announced means that handlers receive the objects of the shard; guarded by Cache.mu. AnnounceShard sets announced
+	// before it passes the existing objects to the handlers, and returns before Close is called. Close reads it
+	// without mu.
 	announced bool
 }
 
@@ -393,7 +394,7 @@ func (c *Cache) Close(n int) {
 	}
 }
 
-// isAnnounced reports whether a shard is open and its objects were passed to the handlers.
+// isAnnounced reports whether a shard is open and AnnounceShard was called for it.
 func (c *Cache) isAnnounced(n int) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -59,8 +59,8 @@ func (*handler) HasSyncedChecker() toolscache.DoneChecker { return alwaysSynced{
 
 // addAllHandlersLocked adds all handlers to the informer of a shard that is opened, as one handler: an informer has two
 // goroutines and a ring of events for each of its handlers, which would be most of the memory of an empty shard. The
-// handlers of controllers return soon, because they only add to queues. The caller of addAllHandlersLocked must hold
-// cache.mu.
+// handlers of controllers return soon: they read caches and add to queues, and must not wait. The caller of
+// addAllHandlersLocked must hold cache.mu.
 func (i *informer) addAllHandlersLocked(p *shardCache) {
 	var together allHandlers
 	for _, h := range i.handlers {
@@ -179,8 +179,8 @@ func (i *informer) objects(ctx context.Context, from client.Reader) (readOnly []
 }
 
 // replayedInformer is the informer of a kind in CacheOptions.ReplayedKinds, whose objects are in the cache Base. While
-// a shard is open, the handlers of a replayedInformer receive the changes of the objects of its Kymas. When a shard is
-// opened or closed, the handlers receive all these objects.
+// a shard is open, the handlers of a replayedInformer receive the changes of those objects that name a Kyma of the
+// shard. When the shard is opened or closed, the handlers receive all these objects.
 type replayedInformer struct {
 	cache.Informer
 	informer *informer
@@ -205,9 +205,10 @@ func (r *replayedInformer) AddEventHandlerWithOptions(h toolscache.ResourceEvent
 // would reconcile each Kyma once for each change of its access Secret, only to find that another replica holds the
 // shard.
 //
-// No change is lost while a shard is being opened: the cache has an object before its handlers receive it, and
-// AnnounceShard lists the objects after it has set shardCache.announced. So an object that is dropped here before is in
-// that list. A deletion that is dropped here precedes the first reconcile of the Kyma, which finds no object.
+// No change is lost while a shard is being opened. An informer adds an object to its cache before it calls the
+// handlers, and AnnounceShard lists the objects of the cache after it has set shardCache.announced. So this list
+// contains each object whose event was dropped before. A deletion may be dropped, too, but after that, the handlers of
+// Kymas receive each Kyma of the shard.
 type ofOpenShards struct {
 	handler toolscache.ResourceEventHandler
 	cache   *Cache

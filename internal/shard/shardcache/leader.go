@@ -1,18 +1,23 @@
 package shardcache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// fillTimeout is the time after which a reconcile that waits for the cache of the leader fails, and is retried later.
+const fillTimeout = 2 * time.Minute
+
 // LeaderCache is a cache that only the leader starts, and only when the leader reads from it for the first time. Until
 // then, the cache sends no request, and its event handlers receive no event. A LeaderCache is for data of the whole
-// fleet that only the leader needs: on each replica, it would cost as much as the caches of all shards together.
+// fleet that only the leader needs. If each replica started it, each replica would watch the whole fleet.
 type LeaderCache struct {
 	cache.Cache
 	once   sync.Once
@@ -39,12 +44,15 @@ func (l *LeaderCache) Start(ctx context.Context) error {
 }
 
 // List implements [client.Reader]. List waits until the cache contains all objects, so a new leader never acts on a
-// part of the fleet. If ctx ends first, for example on a replica that is not the leader, List returns an error.
+// part of the fleet. If the cache is not filled within fillTimeout, or if ctx ends first, for example on a replica that
+// is not the leader, List returns an error. The cache continues to fill, so a later List may succeed.
 func (l *LeaderCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	l.once.Do(func() { close(l.needed) })
-	if !l.WaitForCacheSync(ctx) {
+	filled, cancel := context.WithTimeout(ctx, fillTimeout)
+	defer cancel()
+	if !l.WaitForCacheSync(filled) {
 		return fmt.Errorf("waiting until the cache of the leader is filled: %w",
-			errors.Join(errors.New("the cache is not filled"), ctx.Err()))
+			cmp.Or(filled.Err(), errors.New("the cache has stopped")))
 	}
 	return l.Cache.List(ctx, list, opts...)
 }

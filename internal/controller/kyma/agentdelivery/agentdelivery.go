@@ -213,7 +213,7 @@ func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheck
 	connection := runtimes.AgentDisconnected
 	if startTime := remainingStartTime(s, t.Now); s.Connected {
 		connection = runtimes.AgentConnected
-	} else if startTime > 0 && err == nil {
+	} else if startTime > 0 && err == nil && s.Reason != v1beta2.ReasonAgentImpaired {
 		connection = runtimes.AgentStarting
 		a.Reviews.AddAfter(t.Kyma.Name, startTime+time.Second)
 	}
@@ -227,17 +227,20 @@ func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheck
 	return recheckAfter, nil
 }
 
-// startPeriod is the time after the first delivery of an agent in which the agent is expected to connect. Within
-// startPeriod, the runtime counts as watched: the first events of the agent contain all objects and their states, so
-// modules that are installed together with the agent need not be polled. An object whose event is late is read anyway.
+// startPeriod is the time in which a new agent is expected to connect. It begins when the status of the Kyma lists the
+// agent for the first time. Within startPeriod, the runtime counts as watched: the first events of the agent contain
+// all objects and their states, so modules that are installed together with the agent need not be polled. An object
+// whose event is late is read anyway.
 const startPeriod = 30 * time.Second
 
-// remainingStartTime returns the rest of startPeriod if the agent was never connected, or 0.
+// remainingStartTime returns the rest of startPeriod if the agent was never connected, or 0. If the start is in the
+// future, because the clock of another replica is fast, remainingStartTime returns 0.
 func remainingStartTime(s *v1beta2.AgentStatus, now time.Time) time.Duration {
-	if s.Connected || s.Version != "" {
+	age := now.Sub(s.Since.Time)
+	if s.Connected || s.Version != "" || !s.LastHeartbeat.IsZero() || age < 0 || age >= startPeriod {
 		return 0
 	}
-	return max(0, startPeriod-now.Sub(s.Since.Time))
+	return startPeriod - age
 }
 
 // removeAgent deletes an agent that was delivered at a time when agents were enabled.

@@ -330,6 +330,13 @@ func TestNeedsReconcile(t *testing.T) {
 				s.Since = metav1.NewTime(time.Now().Add(-startPeriod))
 			},
 		},
+		"ClockAhead": {
+			reason: "another replica with a fast clock has delivered it", interests: maps, want: true,
+			edit: func(v *agentState, s *v1beta2.AgentStatus, _ *record) {
+				*v, s.Connected, s.Version = agentState{}, false, ""
+				s.Since = metav1.NewTime(time.Now().Add(time.Hour))
+			},
+		},
 		"More":  {reason: "a module has other interests", interests: jobs, want: true},
 		"Waits": {reason: "a module has not declared its interests", recheck: restartInterestsTimeout},
 		"TimedOut": {
@@ -396,6 +403,9 @@ func TestNeedsReconcile(t *testing.T) {
 			got, recheckAfter := a.needsReconcile(t.Context(), name)
 			if got != c.want {
 				t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
+			}
+			if notStarted := test == "NotStarted" || test == "ClockAhead"; pool.IsWatched(name) == notStarted {
+				t.Errorf("%s: the runtime is watched: %t, want %t", c.reason, notStarted, !notStarted)
 			}
 			if !got && (recheckAfter > 0) != (c.recheck > 0) || recheckAfter > c.recheck {
 				t.Errorf("%s: recheck after %v, want %v at most", c.reason, recheckAfter, c.recheck)

@@ -9,11 +9,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 // Run executes the reviews until ctx ends. A review compares the status of a Kyma with the state of its agent and with
 // the desired watch list. If the desired objects of the agent differ from the delivered ones, the review enqueues the
-// Kyma. A review sends no request.
+// Kyma. If a new agent has not connected in time, the review records that the runtime is not watched. A review sends no
+// request.
 func (a *Agents) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, a.Reviews.ShutDown)()
 	for {
@@ -84,6 +86,8 @@ func (a *Agents) needsReconcile(ctx context.Context, kyma string) (needed bool, 
 	if !connected && s.Version == "" && a.Runtimes.IsWatched(kyma) {
 		startTime := remainingStartTime(s, time.Now())
 		if startTime <= 0 {
+			// The reconcile may end before it delivers the agent, for example because the Kyma is paused.
+			a.Runtimes.RecordAgentConnection(kyma, runtimes.AgentDisconnected)
 			return true, 0
 		}
 		recheckAfter = cmp.Or(min(recheckAfter, startTime), startTime)

@@ -163,7 +163,7 @@ func (c *Copies) Sync(ctx context.Context, t Target) error {
 		outdated, all = c.findOutdated(t, want)
 	}
 	if err := c.update(ctx, t, want, suspects, outdated, all); err != nil {
-		// Which of the outdated objects were sent is not recorded: the next Sync finds the others with a list.
+		// The record does not have which outdated objects were sent, so the next Sync lists the objects in the runtime.
 		c.restoreSuspects(t, suspects, all || len(outdated) > 0)
 		if loop.Reason(err) == apply.KindUnknown {
 			c.ResendBaseAtNextSync(t) // the next reconcile creates the CRD again

@@ -260,21 +260,21 @@ func (c *Copies) OutdatedKymas(ctx context.Context) ([]string, error) {
 	return outdated, nil
 }
 
-// contentsFor returns the contents of the catalog copy for a Kyma, and the key of these contents. hasTurn reports
+// contentsFor returns the contents of the catalog copy for a Kyma, and the key of these contents. isAdmitted reports
 // whether the runtime is admitted in a channel that moves in stages.
-func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, hasTurn func(move) bool) (contentsKey, *contents,
+func (c *Copies) contentsFor(ctx context.Context, k *v1beta2.Kyma, isAdmitted func(move) bool) (contentsKey, *contents,
 	error) {
 	catalog, failed := c.Lookup(ctx)
 	access := channel.AccessOf(catalog, k)
 	if err := failed(); err != nil {
 		return contentsKey{}, nil, err
 	}
-	return c.contentsOf(ctx, access, hasTurn)
+	return c.contentsOf(ctx, access, isAdmitted)
 }
 
 // contentsOf returns the contents of the catalog copy for the runtimes with the given access, and the key of these
-// contents. hasTurn reports whether the runtimes are admitted in a channel that moves in stages.
-func (c *Copies) contentsOf(ctx context.Context, access channel.Access, hasTurn func(move) bool) (contentsKey,
+// contents. isAdmitted reports whether a rollout has admitted the runtimes in a channel that moves in stages.
+func (c *Copies) contentsOf(ctx context.Context, access channel.Access, isAdmitted func(move) bool) (contentsKey,
 	*contents, error) {
 	key := contentsKey{access: access}
 	c.contents.mu.Lock()
@@ -295,7 +295,7 @@ func (c *Copies) contentsOf(ctx context.Context, access channel.Access, hasTurn 
 	}
 	var ahead []string
 	for _, m := range c.contents.moving {
-		if hasTurn(m) {
+		if isAdmitted(m) {
 			ahead = append(ahead, m.moduleAndChannelKey())
 		}
 	}
@@ -379,7 +379,8 @@ func withProven(r *v1beta2.ModuleReleaseMeta, moving []move, ahead []string) *v1
 }
 
 // makeLocked makes the contents of the catalog copy for all runtimes that have the access in the parameter "access",
-// which states the modules that a runtime may use. The parameter "ahead" is explained at withProven.
+// which states the modules that a runtime may use. The parameter "ahead" contains the channels whose rollout has
+// admitted the runtimes. The caller of makeLocked must hold mu.
 func (c *contentsCache) makeLocked(access channel.Access, ahead []string) (*contents, error) {
 	all := c.catalog
 	all.Releases = make([]*v1beta2.ModuleReleaseMeta, len(c.catalog.Releases))

@@ -63,10 +63,10 @@ type identity struct{ group, kind, namespace, name string }
 
 func identityOf(r apply.Ref) identity { return identity{r.Group, r.Kind, r.Namespace, r.Name} }
 
-// positions finds objects in a list of references, in constant time.
+// positions finds objects in a list of references. Many calls of find together take linear time.
 type positions struct {
 	refs []apply.Ref
-	of   map[identity]int // nil as long as both lists have the same order
+	of   map[identity]int // nil until an object is not at its expected position
 }
 
 // find returns the position of an object, or -1 if the list does not have the object. The parameter i is the position

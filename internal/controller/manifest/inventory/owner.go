@@ -104,27 +104,24 @@ func (o Others) OfKyma(name string) Others {
 	return slices.DeleteFunc(slices.Clone(o), func(m v1beta2.Manifest) bool { return m.KymaName() != name })
 }
 
-// objectID identifies an object in a cluster, as [apply.Ref.SameObject] does.
-type objectID struct{ group, kind, namespace, name string }
-
 // HoldersOf returns a function that returns the name of the first Manifest in Others whose inventory contains an
 // object. If no inventory contains the object, or refs does not contain it, the function returns "". HoldersOf reads
 // each inventory once, because the others may have many more objects than refs.
 func (o Others) HoldersOf(refs []apply.Ref) func(apply.Ref) (namespacedName string) {
-	holders := make(map[objectID]string, len(refs))
+	holders := make(map[identity]string, len(refs))
 	for _, r := range refs {
-		holders[objectID{r.Group, r.Kind, r.Namespace, r.Name}] = ""
+		holders[identityOf(r)] = ""
 	}
 	for i := range o {
 		for j := range o[i].Status.Synced {
 			e := &o[i].Status.Synced[j]
-			id := objectID{e.Group, e.Kind, e.Namespace, e.Name}
+			id := identity{e.Group, e.Kind, e.Namespace, e.Name}
 			if holder, asked := holders[id]; asked && holder == "" {
 				holders[id] = o[i].Namespace + "/" + o[i].Name
 			}
 		}
 	}
-	return func(r apply.Ref) string { return holders[objectID{r.Group, r.Kind, r.Namespace, r.Name}] }
+	return func(r apply.Ref) string { return holders[identityOf(r)] }
 }
 
 // ToDelete returns the objects in refs that must be deleted when a module no longer contains them. Two kinds of objects

@@ -143,7 +143,7 @@ func (c Cluster) Probe() {
 // IsWatched reports whether watches or an agent report the changes in the cluster.
 func (c Cluster) IsWatched() bool { return c.pool.IsWatched(c.name) }
 
-// IsAgentAwaited reports whether the agent in the cluster is expected to connect: no heartbeat is needed yet.
+// IsAgentAwaited reports whether the agent in the cluster counts as connected, although it has sent no heartbeat yet.
 func (c Cluster) IsAgentAwaited() bool { return c.pool.IsAgentAwaited(c.name) }
 
 // PollInterval returns the interval after which the cluster is read even without an event.
