@@ -330,6 +330,12 @@ func TestNeedsReconcile(t *testing.T) {
 				s.Since = metav1.NewTime(time.Now().Add(-startPeriod))
 			},
 		},
+		"NoVersion": {
+			reason: "it was connected before a restart, without a version, and its first heartbeat is not due", edit: func(
+				v *agentState, s *v1beta2.AgentStatus, _ *record) {
+				*v, s.Version, s.Since = agentState{}, "", metav1.NewTime(time.Now().Add(-time.Hour))
+			}, interests: maps, recheck: time.Hour,
+		},
 		"ClockAhead": {
 			reason: "another replica with a fast clock has delivered it", interests: maps, want: true,
 			edit: func(v *agentState, s *v1beta2.AgentStatus, _ *record) {

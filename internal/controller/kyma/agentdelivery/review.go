@@ -83,7 +83,7 @@ func (a *Agents) needsReconcile(ctx context.Context, kyma string) (needed bool, 
 			return true, 0
 		}
 	}
-	if !connected && s.Version == "" && a.Runtimes.IsWatched(kyma) {
+	if !connected && !s.Connected && s.Version == "" && a.Runtimes.IsWatched(kyma) {
 		startTime := remainingStartTime(s, time.Now())
 		if startTime <= 0 {
 			// The reconcile may end before it delivers the agent, for example because the Kyma is paused.
