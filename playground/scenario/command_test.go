@@ -264,7 +264,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"never": command((*scenario).never),
 	// remember VARIABLE OBJECT PATH sets the variable to the value at a path of an object.
 	"remember": command((*scenario).remember),
-	// event OBJECT REGEXP waits until an event of the object has a matching "TYPE REASON MESSAGE".
+	// event OBJECT REGEXP waits until an event of the object has a matching "TYPE REASON MESSAGE". After the message of
+	// an event that has occurred more than once follows " (repeated)".
 	"event": command((*scenario).event),
 	// events OBJECT prints "TYPE REASON N" for each type and reason of the object's Events, sorted. N is the number of
 	// times that such an Event was recorded.

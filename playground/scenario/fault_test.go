@@ -219,11 +219,7 @@ func (s *scenario) printEvents(c *call) error {
 	counts := map[string]int{}
 	for _, e := range list.Items {
 		if e.InvolvedObject.Kind == o.gvk.Kind && e.InvolvedObject.Name == o.key.Name {
-			n := max(int(e.Count), 1)
-			if e.Series != nil {
-				n = int(e.Series.Count)
-			}
-			counts[e.Type+" "+e.Reason] += n
+			counts[e.Type+" "+e.Reason] += occurrences(&e)
 		}
 	}
 	var lines []string
@@ -232,6 +228,14 @@ func (s *scenario) printEvents(c *call) error {
 	}
 	c.print(lines...)
 	return nil
+}
+
+// occurrences returns how often an event has occurred.
+func occurrences(e *corev1.Event) int {
+	if e.Series != nil {
+		return int(e.Series.Count)
+	}
+	return max(int(e.Count), 1)
 }
 
 func (s *scenario) event(c *call) error {
@@ -255,6 +259,9 @@ func (s *scenario) event(c *call) error {
 		for _, e := range list.Items {
 			if e.InvolvedObject.Kind == o.gvk.Kind && e.InvolvedObject.Name == o.key.Name {
 				line := e.Type + " " + e.Reason + " " + e.Message
+				if occurrences(&e) > 1 {
+					line += " (repeated)"
+				}
 				if like.MatchString(line) {
 					return true, ""
 				}
