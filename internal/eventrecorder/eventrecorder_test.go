@@ -58,36 +58,38 @@ func TestRecorder(t *testing.T) {
 // TestFlood checks that a runtime with too many events uses up only its own limit, whichever of its objects the events
 // are about.
 func TestFlood(t *testing.T) {
-	under := &recorded{notes: map[string][]string{}}
-	r := NewRateLimited(under, logr.Discard())
-	kyma := func(name string) client.Object { return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name}} }
-	manifest := func(name, kyma string) client.Object {
-		return &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: name,
-			Labels: map[string]string{v1beta2.LabelKymaName: kyma}}}
-	}
-	for i := range 2000 {
-		about := kyma("a")
-		if i%2 == 0 {
-			about = manifest(fmt.Sprint(i), "a")
+	synctest.Test(t, func(t *testing.T) { // no time passes, however slow the machine is
+		under := &recorded{notes: map[string][]string{}}
+		r := NewRateLimited(under, logr.Discard())
+		kyma := func(name string) client.Object { return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+		manifest := func(name, kyma string) client.Object {
+			return &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: name,
+				Labels: map[string]string{v1beta2.LabelKymaName: kyma}}}
 		}
-		r.Eventf(about, nil, corev1.EventTypeWarning, "ModuleNotFound", "Reconcile", "\x1b[31m%d %s", i,
-			strings.Repeat("x", 100_000))
-	}
-	if got := under.count(); got != Burst {
-		t.Errorf("a runtime has %d events at once, want %d", got, Burst)
-	}
-	for _, notes := range under.notes {
-		if len(notes[0]) > loop.MessageLimit || strings.Contains(notes[0], "\x1b") {
-			t.Fatalf("a note of %d bytes, or with escape sequences", len(notes[0]))
+		for i := range 2000 {
+			about := kyma("a")
+			if i%2 == 0 {
+				about = manifest(fmt.Sprint(i), "a")
+			}
+			r.Eventf(about, nil, corev1.EventTypeWarning, "ModuleNotFound", "Reconcile", "\x1b[31m%d %s", i,
+				strings.Repeat("x", 100_000))
 		}
-	}
-	r.Eventf(kyma("b"), nil, corev1.EventTypeNormal, "Installed", "Reconcile", "one")
-	r.Eventf(manifest("c-1", "c"), nil, corev1.EventTypeNormal, "Installed", "Reconcile", "two")
-	r.Eventf(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, nil, corev1.EventTypeNormal, "Read", "Read",
-		"three")
-	if got := under.count(); got != Burst+3 {
-		t.Errorf("the events of others were dropped, too: %d in all", got)
-	}
+		if got := under.count(); got != Burst {
+			t.Errorf("a runtime has %d events at once, want %d", got, Burst)
+		}
+		for _, notes := range under.notes {
+			if len(notes[0]) > loop.MessageLimit || strings.Contains(notes[0], "\x1b") {
+				t.Fatalf("a note of %d bytes, or with escape sequences", len(notes[0]))
+			}
+		}
+		r.Eventf(kyma("b"), nil, corev1.EventTypeNormal, "Installed", "Reconcile", "one")
+		r.Eventf(manifest("c-1", "c"), nil, corev1.EventTypeNormal, "Installed", "Reconcile", "two")
+		r.Eventf(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, nil, corev1.EventTypeNormal, "Read", "Read",
+			"three")
+		if got := under.count(); got != Burst+3 {
+			t.Errorf("the events of others were dropped, too: %d in all", got)
+		}
+	})
 }
 
 // TestOnKyma checks that an event about a change of a module is recorded and logged once: about the Kyma of the module.
