@@ -33,12 +33,13 @@ const (
 	// maxSkew is the maximum difference between the clocks of two machines. If the clocks differ more, certificates,
 	// tokens and Leases may not work.
 	maxSkew = time.Minute
-	// dialTimeout is the deadline of each connection that is tried.
-	dialTimeout = 3 * time.Second
 	// deploymentName and listenerService are the names of objects of the chart.
 	deploymentName  = connection.ManagerDeployment
 	listenerService = "lifecycle-manager-listener"
 )
+
+// dialTimeout is the deadline of each connection that is tried. Tests change dialTimeout.
+var dialTimeout = 3 * time.Second
 
 func checkCommand(a *console.App) *cobra.Command {
 	return a.Command("check", "check whether a control plane has what the manager needs, before and after its installation", `

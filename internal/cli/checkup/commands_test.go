@@ -25,6 +25,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
+// TestMain lengthens deadlines, because a busy machine may need long for a connection.
+func TestMain(m *testing.M) {
+	dialTimeout = 10 * time.Minute
+	m.Run()
+}
+
 const namespace = "kcp-system"
 
 // installedCRDs returns the CRDs of this version of klm in the form in which an API server returns them. All API

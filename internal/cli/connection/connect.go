@@ -37,6 +37,7 @@ type Cluster struct {
 	Context string   // name of the context in the kubeconfig
 	URL     *url.URL // address of the API server
 	http    *http.Client
+	watches *http.Client // for watches, which may be open for longer than the deadline of a request
 	// Namespace is the namespace of the Kymas and the catalog.
 	Namespace string
 	// OwnKyma is the name of the Kyma in which the admin of this cluster requests modules. OwnKyma is set only by the
@@ -191,14 +192,20 @@ func New(config *rest.Config, context, namespace string) (*Cluster, error) {
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, invalid(err)
 	}
+	c.watches = httpClientForWatches(c.http)
 	kinds, mapper, err := clientKinds()
 	if err != nil {
 		return nil, err
 	}
-	if c.WithWatch, err = client.NewWithWatch(config, client.Options{Scheme: kinds, Mapper: mapper,
-		HTTPClient: c.http}); err != nil {
+	objects, err := client.New(config, client.Options{Scheme: kinds, Mapper: mapper, HTTPClient: c.http})
+	if err != nil {
 		return nil, invalid(err)
 	}
+	watches, err := client.NewWithWatch(config, client.Options{Scheme: kinds, Mapper: mapper, HTTPClient: c.watches})
+	if err != nil {
+		return nil, invalid(err)
+	}
+	c.WithWatch = watchingClient{objects, watches}
 	return c, nil
 }
 
@@ -349,7 +356,11 @@ func (c *Cluster) get(ctx context.Context, path, accept string) (*http.Response,
 		return nil, err
 	}
 	request.Header.Set("Accept", accept)
-	response, err := c.http.Do(request)
+	sender := c.http
+	if request.URL.Query().Get("watch") != "" {
+		sender = c.watches
+	}
+	response, err := sender.Do(request)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ import (
 func appFor(kubeconfig string) (*console.App, *bytes.Buffer) {
 	c := config.NewKlm()
 	c.Kubeconfig = kubeconfig
+	c.RequestTimeout = 10 * time.Minute // a busy machine may need long for a request
 	progress := &bytes.Buffer{}
 	return &console.App{Streams: console.Streams{Err: progress}, Config: c, Name: "klm", Now: time.Now}, progress
 }

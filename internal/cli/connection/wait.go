@@ -38,8 +38,7 @@ func waitFor[T client.Object](ctx context.Context, a *console.App, c *Cluster, n
 	changes func(context.Context, string) <-chan struct{}, empty func() T, check func(T) Progress) error {
 	const readInterval = 2 * time.Second // needed because watches may be forbidden, and may end
 	// The object is read at least once even with a short timeout, so that the message at the timeout has its state.
-	const firstReadTimeout = 5 * time.Second
-	read, cancelRead := context.WithTimeout(ctx, max(timeout, firstReadTimeout))
+	read, cancelRead := context.WithTimeout(ctx, max(timeout, a.Config.RequestTimeout))
 	defer cancelRead()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -127,11 +127,15 @@ func serve(ctx context.Context, a *console.App, listener net.Listener, index *fl
 	return all.Wait()
 }
 
+// readHeaderTimeout and readTimeout are the times in which a client has to send the header of a request, and the whole
+// request. Tests change them.
+var readHeaderTimeout, readTimeout = 5 * time.Second, 30 * time.Second
+
 // newServer returns a server with limits for slow clients. The handlers of the pages set the deadline of each write,
 // because a stream of events has no deadline as a whole.
 func newServer(ctx context.Context, pages http.Handler) *http.Server {
 	return &http.Server{
-		Handler: pages, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: pages, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(io.Discard, nil), slog.LevelError),
 	}

@@ -113,6 +113,7 @@ func runInCluster(ctx context.Context, a *console.App, o options) error {
 	if err != nil {
 		return err
 	}
+	o.cluster.signIn.Client = providerClient
 	door := &door{index: index, host: host}
 	fmt.Fprintf(a.Out, "The dashboard serves %s at %s\n", o.cluster.url, listener.Addr())
 	return serve(ctx, a, listener, index, door, func(ctx context.Context) {
@@ -131,6 +132,10 @@ type door struct {
 
 // providerInterval is the time between two attempts to read the configuration of the provider.
 const providerInterval = 5 * time.Second
+
+// providerClient sends the requests to the provider. nil means the default of package signin. Tests change
+// providerClient.
+var providerClient *http.Client
 
 // waitForProvider is a method that tries to read the configuration of the provider, until a try succeeds or ctx ends.
 func (d *door) waitForProvider(ctx context.Context, a *console.App, o signin.Options, pages http.Handler) {

@@ -21,11 +21,13 @@ import (
 const (
 	// reviewAge is the time for which an answer of the API server about the permissions of a person is used.
 	reviewAge = time.Minute
-	// reviewTimeout is the deadline of one request to the API server about a permission.
-	reviewTimeout = 10 * time.Second
 	// maxViewers is the maximum number of persons whose permissions are remembered.
 	maxViewers = 1000
 )
+
+// reviewTimeout is the deadline of all requests to the API server about the permissions of a person. Tests change
+// reviewTimeout.
+var reviewTimeout = 10 * time.Second
 
 // viewers decides what each person who has signed in may see and do. viewers asks the API server for the permissions of
 // the person. All Kymas of a fleet are in one namespace. Therefore a person who may list the Kymas sees all pages, and

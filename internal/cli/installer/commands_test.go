@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -173,7 +174,7 @@ func applyError(t *testing.T, s *fixture.Server) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to, err := apply.New(c.Config, nil, apply.ClusterOptions{})
+	to, err := apply.New(c.Config, nil, apply.ClusterOptions{RequestTimeout: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,12 +35,12 @@ type Found struct {
 	UsersUnknown string
 }
 
-const (
-	// timeLimit is the time for all requests of one removal. The limit is short because a person waits for the answer.
-	timeLimit = 15 * time.Second
-	// kindLimit is the number of objects of a kind that are counted in a runtime.
-	kindLimit = 500
-)
+// kindLimit is the number of objects of a kind that are counted in a runtime.
+const kindLimit = 500
+
+// timeLimit is the time for all requests of one removal. The limit is short because a person waits for the answer.
+// Tests change timeLimit.
+var timeLimit = 15 * time.Second
 
 // OfRuntime counts the objects that the removal of all modules of a runtime deletes. The parameter manifests contains
 // all Manifests of the runtime. If the runtime cannot be reached, the parameter runtime is nil, and the parameter

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
+
+// TestMain lengthens deadlines, because a busy machine may need long for requests.
+func TestMain(m *testing.M) {
+	timeLimit = 10 * time.Minute
+	m.Run()
+}
 
 // item is an object in a list of metadata.
 func item(namespace, name, owner, more string) string {
@@ -70,7 +77,7 @@ func newRuntime(t *testing.T, lists map[string]string) *apply.Cluster {
 			more, list)
 	}))
 	t.Cleanup(server.Close)
-	c, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{})
+	c, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{RequestTimeout: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func (x *Index) Detail(ctx context.Context, name string, read func(context.Conte
 	// the key contains the state, so no viewer gets data of a read that began before a change
 	value, _, _ := x.flights.Do(name+" "+of, func() (any, error) {
 		// other viewers may wait for the same read, so the read does not end with the request of the first viewer
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onDemandTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), OnDemandTimeout)
 		defer cancel()
 		d := &Detail{of: of}
 		d.Value, d.err = read(ctx)

@@ -22,6 +22,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
+// TestMain lengthens deadlines, because a busy machine may need long for a read.
+func TestMain(m *testing.M) {
+	OnDemandTimeout = 10 * time.Minute
+	m.Run()
+}
+
 const manifestPath = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests/runtime-a-sample-1"
 
 // run runs an index that follows a server until the end of the test.
@@ -39,10 +45,10 @@ func run(t *testing.T, x *Index, server *fixture.Server) {
 	until(t, "the fleet", func() bool { return x.Snapshot().Ready })
 }
 
-// until waits until a condition is true, and fails the test after 20 seconds.
+// until waits until a condition is true, and fails the test after two minutes.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not reached: %s", what)
 		}

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-const (
-	// onDemandTimeout is the timeout of one read.
-	onDemandTimeout = 20 * time.Second
-	// maxKept is the maximum number of stored values.
-	maxKept = 100
-)
+// maxKept is the maximum number of stored values.
+const maxKept = 100
+
+// OnDemandTimeout is the timeout of one read of data that the index does not have. The default is 20 s. Tests change
+// OnDemandTimeout.
+var OnDemandTimeout = 20 * time.Second
 
 // OnDemand reads data that the index does not have. Viewers that request the same data at the same time share one read.
 // The zero value is empty.
@@ -41,7 +41,7 @@ func (o *OnDemand) Get(ctx context.Context, key string, age time.Duration, read 
 	}
 	value, err, _ := o.flights.Do(key, func() (any, error) {
 		// other viewers may wait for the same read, so the read does not end with the request of the first viewer
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onDemandTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), OnDemandTimeout)
 		defer cancel()
 		value, err := read(ctx)
 		o.mu.Lock()

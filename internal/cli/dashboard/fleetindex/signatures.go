@@ -133,7 +133,7 @@ func (s *Snapshot) IsUsed(v Version) bool {
 // the runtime does not have this version of a mandatory module.
 func readSignature(ctx context.Context, c *connection.Cluster, release *v1beta2.ModuleReleaseMeta, v Version,
 	runtime string) (is Signature, known bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, onDemandTimeout)
+	ctx, cancel := context.WithTimeout(ctx, OnDemandTimeout)
 	defer cancel()
 	is.Runtime = runtime
 	name, isMandatory := "", release.IsMandatory()

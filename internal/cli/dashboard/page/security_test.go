@@ -22,6 +22,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
 )
 
+// TestMain lengthens deadlines, because a busy machine may need long for a read.
+func TestMain(m *testing.M) {
+	fleetindex.OnDemandTimeout = 10 * time.Minute
+	m.Run()
+}
+
 const host = "127.0.0.1:4711"
 
 // serverOf returns a server for an index.

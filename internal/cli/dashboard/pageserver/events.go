@@ -50,7 +50,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *Request) {
 		}
 	}
 	send := func(text string) bool {
-		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // a test recorder has none
+		_ = out.SetWriteDeadline(time.Now().Add(s.writeTimeout)) // a test recorder has none
 		_, err := fmt.Fprint(w, text)
 		return err == nil && out.Flush() == nil
 	}

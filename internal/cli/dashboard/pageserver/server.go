@@ -87,6 +87,8 @@ type Server struct {
 	assets  map[string]*Answer
 	cache   answerCache
 	streams chan struct{}
+	// writeTimeout is the time in which a client has to receive an event. Tests change writeTimeout.
+	writeTimeout time.Duration
 }
 
 // New returns a server without pages.
@@ -100,7 +102,8 @@ func New(o Options) (*Server, error) {
 	if o.MaxStreams == 0 {
 		o.MaxStreams = 2000
 	}
-	s := &Server{Options: o, mux: http.NewServeMux(), streams: make(chan struct{}, o.MaxStreams)}
+	s := &Server{Options: o, mux: http.NewServeMux(), streams: make(chan struct{}, o.MaxStreams),
+		writeTimeout: writeTimeout}
 	if err := s.loadAssets(); err != nil {
 		return nil, err
 	}

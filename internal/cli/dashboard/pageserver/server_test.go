@@ -82,6 +82,8 @@ func send(s *Server, path string, v *Viewer, header ...string) *httptest.Respons
 func TestPages(t *testing.T) {
 	x := indexOf(1)
 	s := serverOf(t, x, 1)
+	now := time.Now()
+	s.Now = func() time.Time { return now } // no answer becomes too old
 	made := 0
 	s.HandleCached("GET /named", func(r *Request) *Answer {
 		made++
@@ -130,6 +132,7 @@ func TestPages(t *testing.T) {
 func TestStreams(t *testing.T) {
 	x := indexOf(50)
 	s := serverOf(t, x, 1001)
+	s.writeTimeout = 10 * time.Minute // with a thousand streams, a busy machine may need long for a write
 	server := httptest.NewUnstartedServer(s)
 	s.Hosts = append(s.Hosts, server.Listener.Addr().String())
 	server.Start()

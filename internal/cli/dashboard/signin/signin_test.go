@@ -17,6 +17,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 )
 
+// unhurried is a client without a timeout, because a busy machine may need long for an answer of the provider.
+var unhurried = &http.Client{}
+
 // site is a test server in place of the dashboard. Its pages contain only the name of the person who has signed in.
 type site struct {
 	*httptest.Server
@@ -35,7 +38,7 @@ func newSite(t *testing.T, change func(*Options)) *site {
 	}))
 	t.Cleanup(s.Close)
 	o := Options{Issuer: s.provider.URL, ClientID: "klm", RedirectURL: s.URL + CallbackPath, Key: make([]byte, 32),
-		Now: func() time.Time { s.mu.Lock(); defer s.mu.Unlock(); return s.now }}
+		Client: unhurried, Now: func() time.Time { s.mu.Lock(); defer s.mu.Unlock(); return s.now }}
 	if change != nil {
 		change(&o)
 	}
@@ -93,6 +96,7 @@ func do(t *testing.T, c *http.Client, r *http.Request) (int, string) {
 
 func TestSignIn(t *testing.T) {
 	s := newSite(t, func(o *Options) { o.UsernamePrefix, o.GroupsPrefix = "oidc:", "oidc:" })
+	s.provider.MergeClaims(map[string]any{"exp": s.now.Add(time.Hour).Unix()}) // by the clock of the site
 	b := browser(t)
 	code, body := get(t, b, s.URL+"/runtimes?state=Error")
 	if want := "/runtimes?state=Error oidc:ann@example.org [oidc:fleet] true"; code != http.StatusOK || body != want {
@@ -303,7 +307,7 @@ func TestLocalPage(t *testing.T) {
 func TestOptions(t *testing.T) {
 	p := fixture.NewOIDCProvider(t)
 	good := Options{Issuer: p.URL, ClientID: "klm", RedirectURL: "https://fleet.example.org" + CallbackPath,
-		Key: make([]byte, 32)}
+		Key: make([]byte, 32), Client: unhurried}
 	for name, test := range map[string]struct {
 		change func(*Options)
 		want   string
@@ -376,7 +380,7 @@ func TestHugeAnswer(t *testing.T) {
 	}))
 	defer p.Close()
 	_, err := New(t.Context(), Options{Issuer: p.URL, ClientID: "klm", RedirectURL: "https://a.example" + CallbackPath,
-		Key: make([]byte, 32)})
+		Key: make([]byte, 32), Client: unhurried})
 	if err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Errorf("error %v, want one about the size", err)
 	}
