@@ -162,12 +162,18 @@ func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 		strconv.FormatInt(memory, 10), strconv.FormatInt(cpu, 10))
 	c.Env = []string{}
 	c.Dir = string(os.PathSeparator)
-	c.WaitDelay = time.Second
+	// WaitDelay limits how long the output is read after the process has ended, also if it has ended by itself: then
+	// the pipes are closed and the rest is lost. WaitDelay is so long because the goroutines that read the output may
+	// not run for seconds on a loaded machine, and a good result or the message of a crash must not be lost. A long
+	// WaitDelay delays nothing: the process cannot start others, so its ends of the pipes are closed when it has ended
+	// or was killed.
+	c.WaitDelay = time.Minute
 	out := &limited{left: cmp.Or(r.MaxOutput, DefaultMaxOutput), full: cancel}
 	messages := &limited{left: maxErrors}
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(request), out, messages
 	err = c.Run()
-	if c.ProcessState == nil {
+	// If the time is over before the process could be started, err is the error of bounded.
+	if c.ProcessState == nil && !errors.Is(err, bounded.Err()) {
 		return nil, fmt.Errorf("starting the process that renders: %w", err)
 	}
 	switch {

@@ -21,7 +21,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// runner is the Runner that TestMain sets, with the default limits.
+// longTimeout is the Timeout of a Runner in tests that must not reach it, also if the machine is slow.
+const longTimeout = 10 * time.Minute
+
+// runner is the Runner that TestMain sets, with longTimeout and otherwise the default limits.
 var runner *Runner
 
 // TestMain makes it possible that the test binary also runs as the separate process that renders artefacts.
@@ -31,6 +34,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	runner = RunnerOrServe()
+	runner.Timeout = longTimeout
 	os.Exit(m.Run())
 }
 
@@ -142,7 +146,7 @@ func TestRecursion(t *testing.T) {
 		{attack{"Brackets", `{{ ` + strings.Repeat("(", 100_000) + `1` + strings.Repeat(")", 100_000) + ` }}`}, failed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := c.run(t, &Runner{})
+			err := c.run(t, &Runner{Timeout: longTimeout})
 			if reasonOf(err) != c.want || c.want == crashed && !strings.Contains(err.Error(), "recurse without end") {
 				t.Error(err)
 			}
@@ -165,10 +169,18 @@ func TestMemory(t *testing.T) {
 		{"Concat", `{{ $l := list 1 2 3 }}{{ range until 40 }}{{ $l = concat $l $l }}{{ end }}`},
 	} {
 		t.Run(a.name, func(t *testing.T) {
-			if err := a.run(t, &Runner{Memory: 64 << 20}); reasonOf(err) != render.RenderMemory {
+			if err := a.run(t, &Runner{Timeout: longTimeout, Memory: 64 << 20}); reasonOf(err) != render.RenderMemory {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestDeadlineBeforeStart checks the reason if the time is over before the process is started.
+func TestDeadlineBeforeStart(t *testing.T) {
+	a := attack{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"}
+	if err := a.run(t, &Runner{Timeout: time.Nanosecond}); reasonOf(err) != render.RenderTimeout {
+		t.Error(err)
 	}
 }
 
@@ -208,7 +220,7 @@ func TestDeadline(t *testing.T) {
 // TestOutput checks that the output of a process is limited while it is read.
 func TestOutput(t *testing.T) {
 	a := attack{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {v: {{ repeat 100000 \"a\" }}}\n"}
-	if err := a.run(t, &Runner{MaxOutput: 50_000}); reasonOf(err) != render.ArchiveTooLarge {
+	if err := a.run(t, &Runner{Timeout: longTimeout, MaxOutput: 50_000}); reasonOf(err) != render.ArchiveTooLarge {
 		t.Error(err)
 	}
 }
