@@ -30,8 +30,8 @@ func ofRuntime(name string, state v1beta2.State, since time.Time) *v1beta2.Manif
 
 func TestDelayAfter(t *testing.T) {
 	const never = time.Duration(-1)
-	now := time.Now()
-	long := now.Add(-time.Hour)
+	now := time.Now().Add(time.Hour) // so that a module is not slow, however long the cases before take
+	long := time.Now().Add(-time.Hour)
 	processing, ready, broken := v1beta2.StateProcessing, v1beta2.StateReady, v1beta2.StateError
 	cases := map[string]struct {
 		reason string

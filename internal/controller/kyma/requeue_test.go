@@ -2,6 +2,7 @@ package kyma
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,80 +57,84 @@ func TestEnqueueWaiting(t *testing.T) {
 // TestRequeueAfterClockChanges checks the next reconcile after a change of the wall clock: it is neither repeated
 // without a delay nor missing.
 func TestRequeueAfterClockChanges(t *testing.T) {
-	now := time.Now()
 	cases := map[string]struct {
-		reason      string
-		until       time.Time // when the window opens
-		busy        time.Time // since when a Manifest is Processing; zero if it is not Processing
-		warns       time.Time // when the end of the credential is announced
+		reason string
+		// The times are differences to the present time, or 0 for no time.
+		until       time.Duration // when the window opens
+		busy        time.Duration // since when a Manifest is Processing; 0 if it is not Processing
+		warns       time.Duration // when the end of the credential is announced
 		least, most time.Duration
 	}{
 		"Credential": {
 			reason: "when the end of the credential is announced",
-			warns:  now.Add(10 * time.Minute),
+			warns:  10 * time.Minute,
 			least:  9 * time.Minute,
 			most:   11 * time.Minute,
 		},
 		"Soon": {
 			reason: "when the window opens",
-			until:  now.Add(10 * time.Minute),
-			busy:   time.Time{},
-			least:  9 * time.Minute,
+			until:  10 * time.Minute,
+			least:  10 * time.Minute,
 			most:   10 * time.Minute,
 		},
 		"Far": {
 			reason: "but not later than the poll interval",
-			until:  now.Add(1000 * time.Hour),
-			busy:   time.Time{},
+			until:  1000 * time.Hour,
 			least:  50 * time.Minute,
 			most:   70 * time.Minute,
 		},
 		"Over": {
 			reason: "the window opened meanwhile",
-			until:  now.Add(-time.Minute),
-			busy:   time.Time{},
+			until:  -time.Minute,
 			least:  time.Millisecond,
 			most:   time.Millisecond,
 		},
 		"FutureStart": {
 			reason: "the clock was put back while a module was busy",
-			until:  time.Time{},
-			busy:   now.Add(1000 * time.Hour),
+			busy:   1000 * time.Hour,
 			least:  50 * time.Minute,
 			most:   70 * time.Minute,
 		},
 		"LongStart": {
 			reason: "or forward",
-			until:  time.Time{},
-			busy:   now.Add(-1000 * time.Hour),
+			busy:   -1000 * time.Hour,
 			least:  50 * time.Minute,
 			most:   70 * time.Minute,
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			m := plan.Module{Decision: channel.Decision{Blocker: &channel.Blocker{Until: c.until}}}
-			if !c.busy.IsZero() {
-				m.Manifest = &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(c.busy)},
-					Status: v1beta2.ManifestStatus{State: v1beta2.StateProcessing}}
-			}
-			pool, err := runtimes.New(t.Context(),
-				runtimes.Options{Self: &rest.Config{}, PollIntervals: runtimes.PollIntervals{Unwatched: time.Hour}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := &run{Reconciler: &Reconciler{Options: Options{Runtimes: pool}}, kyma: &v1beta2.Kyma{},
-				now: now, modules: []plan.Module{m}}
-			if !c.warns.IsZero() {
-				n.found.credential = &access.Finding{Lifetime: access.Lifetime{Begins: c.warns.Add(-9 * time.Hour),
-					Ends: c.warns.Add(time.Hour)}}
-			}
-			kyma := &v1beta2.Kyma{}
-			result, err := loop.Run(t.Context(), loop.Options{Object: kyma, Controller: "kyma"},
-				loop.Step{Name: "requeue", Do: n.requeue})
-			if got := result.RequeueAfter; err != nil || got < c.least || got > c.most {
-				t.Errorf("%s: is requeued after %s, %v, want between %s and %s", c.reason, got, err, c.least, c.most)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				now := time.Now()
+				m := plan.Module{Decision: channel.Decision{Blocker: &channel.Blocker{}}}
+				if c.until != 0 {
+					m.Decision.Blocker.Until = now.Add(c.until)
+				}
+				if c.busy != 0 {
+					m.Manifest = &v1beta2.Manifest{
+						ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(c.busy))},
+						Status:     v1beta2.ManifestStatus{State: v1beta2.StateProcessing}}
+				}
+				pool, err := runtimes.New(t.Context(),
+					runtimes.Options{Self: &rest.Config{}, PollIntervals: runtimes.PollIntervals{Unwatched: time.Hour}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n := &run{Reconciler: &Reconciler{Options: Options{Runtimes: pool}}, kyma: &v1beta2.Kyma{},
+					now: now, modules: []plan.Module{m}}
+				if c.warns != 0 {
+					warns := now.Add(c.warns)
+					n.found.credential = &access.Finding{Lifetime: access.Lifetime{Begins: warns.Add(-9 * time.Hour),
+						Ends: warns.Add(time.Hour)}}
+				}
+				kyma := &v1beta2.Kyma{}
+				result, err := loop.Run(t.Context(), loop.Options{Object: kyma, Controller: "kyma"},
+					loop.Step{Name: "requeue", Do: n.requeue})
+				if got := result.RequeueAfter; err != nil || got < c.least || got > c.most {
+					t.Errorf("%s: is requeued after %s, %v, want between %s and %s", c.reason, got, err, c.least,
+						c.most)
+				}
+			})
 		})
 	}
 }

@@ -63,7 +63,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	urgent := queueing.NewUrgent()
 	intervals := runtimes.PollIntervals{Watched: time.Hour, Unwatched: time.Hour}
 	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: b.runtime.URL}, Agents: true,
-		PollIntervals: intervals, Urgent: urgent})
+		PollIntervals: intervals, Urgent: urgent, Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +80,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.r.bundles.LoadTimeout = 5 * time.Minute
 	return b
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -120,7 +121,8 @@ func TestUpgrade(t *testing.T) {
 }
 
 // TestWritesOfUpgrade counts the writes of the status during an upgrade. A fast upgrade without new objects costs one
-// write. New objects cost another write, which also shows that the upgrade has begun.
+// write. New objects cost another write, which also shows that the upgrade has begun. No time passes during the test,
+// because an upgrade that takes longer costs more writes.
 func TestWritesOfUpgrade(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -136,99 +138,103 @@ func TestWritesOfUpgrade(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := newSampleBench(t, v1beta2.CreateAndDelete)
-			setState := func(state string) {
-				b.runtime.change(samplePath+"own", func(o map[string]any) {
-					o["status"] = map[string]any{"state": state}
+			synctest.Test(t, func(t *testing.T) {
+				b := newSampleBench(t, v1beta2.CreateAndDelete)
+				setState := func(state string) {
+					b.runtime.change(samplePath+"own", func(o map[string]any) {
+						o["status"] = map[string]any{"state": state}
+					})
+				}
+				b.write("sample", configMap("a", "1"), configMap("b", "1"))
+				b.settle(v1beta2.StateReady)
+				b.edit(func(m *v1beta2.Manifest) {
+					metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationCustomStateCheck, v1beta2.ValueTrue)
 				})
-			}
-			b.write("sample", configMap("a", "1"), configMap("b", "1"))
-			b.settle(v1beta2.StateReady)
-			b.edit(func(m *v1beta2.Manifest) {
-				metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationCustomStateCheck, v1beta2.ValueTrue)
-			})
-			setState("Ready")
-			b.settle(v1beta2.StateReady)
+				setState("Ready")
+				b.settle(v1beta2.StateReady)
 
-			b.write("sample", c.objects...)
-			b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
-			setState("Processing")
-			b.ageSeen()
-			before := b.statusWrites
-			result, err := b.reconcile()
-			if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > processingSaveDelay {
-				t.Fatalf("%v; the next reconcile is in %s", err, result.RequeueAfter)
-			}
-			begun := b.manifest().Status
-			if isNew := c.want == 2 && !c.slow || name == "MoreAndSlow"; isNew !=
-				(begun.State == v1beta2.StateProcessing && begun.ObservedGeneration == 2) ||
-				!isNew && (begun.State != v1beta2.StateReady || begun.ObservedGeneration != 1) ||
-				begun.Version != "1.0.0" {
-				t.Errorf("%s: the saved status is %s of generation %d, version %s", c.reason, begun.State,
-					begun.ObservedGeneration, begun.Version)
-			}
-			if c.slow {
-				key := client.ObjectKeyFromObject(b.manifest())
-				if d := b.r.memoryOf(key, b.manifest().UID).deferred.status; d != nil {
-					since(d, processingSaveDelay+time.Second)
+				b.write("sample", c.objects...)
+				b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
+				setState("Processing")
+				b.ageSeen()
+				before := b.statusWrites
+				result, err := b.reconcile()
+				if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > processingSaveDelay {
+					t.Fatalf("%v; the next reconcile is in %s", err, result.RequeueAfter)
 				}
-				if _, err := b.reconcile(); err != nil {
-					t.Fatal(err)
+				begun := b.manifest().Status
+				if isNew := c.want == 2 && !c.slow || name == "MoreAndSlow"; isNew !=
+					(begun.State == v1beta2.StateProcessing && begun.ObservedGeneration == 2) ||
+					!isNew && (begun.State != v1beta2.StateReady || begun.ObservedGeneration != 1) ||
+					begun.Version != "1.0.0" {
+					t.Errorf("%s: the saved status is %s of generation %d, version %s", c.reason, begun.State,
+						begun.ObservedGeneration, begun.Version)
 				}
-				if got := b.manifest().Status; got.State != v1beta2.StateProcessing || got.ObservedGeneration != 2 {
-					t.Errorf("%s: after %s, the status is %s of generation %d", c.reason, processingSaveDelay, got.State,
-						got.ObservedGeneration)
+				if c.slow {
+					key := client.ObjectKeyFromObject(b.manifest())
+					if d := b.r.memoryOf(key, b.manifest().UID).deferred.status; d != nil {
+						since(d, processingSaveDelay+time.Second)
+					}
+					if _, err := b.reconcile(); err != nil {
+						t.Fatal(err)
+					}
+					if got := b.manifest().Status; got.State != v1beta2.StateProcessing || got.ObservedGeneration != 2 {
+						t.Errorf("%s: after %s, the status is %s of generation %d", c.reason, processingSaveDelay,
+							got.State, got.ObservedGeneration)
+					}
 				}
-			}
-			setState("Ready")
-			b.ageSeen()
-			b.settle(v1beta2.StateReady)
-			m := b.manifest()
-			if got := b.statusWrites - before; got != c.want || m.Status.Version != "2.0.0" ||
-				m.Status.LastChange.From != "1.0.0" {
-				t.Errorf("%s: %d writes, want %d; version %s, changed from %s", c.reason, got, c.want,
-					m.Status.Version, m.Status.LastChange.From)
-			}
+				setState("Ready")
+				b.ageSeen()
+				b.settle(v1beta2.StateReady)
+				m := b.manifest()
+				if got := b.statusWrites - before; got != c.want || m.Status.Version != "2.0.0" ||
+					m.Status.LastChange.From != "1.0.0" {
+					t.Errorf("%s: %d writes, want %d; version %s, changed from %s", c.reason, got, c.want,
+						m.Status.Version, m.Status.LastChange.From)
+				}
+			})
 		})
 	}
 }
 
 // TestCrashInUpgrade checks that an upgrade is completed although its start was not saved: a process that knows nothing
-// sends the objects again.
+// sends the objects again. No time passes during the test, because the start of a slow upgrade is saved.
 func TestCrashInUpgrade(t *testing.T) {
-	b := newSampleBench(t, v1beta2.CreateAndDelete)
-	b.edit(func(m *v1beta2.Manifest) {
-		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationCustomStateCheck, v1beta2.ValueTrue)
-	})
-	b.write("sample", configMap("a", "1"), configMap("b", "1"))
-	setState := func(state string) {
-		b.runtime.change(samplePath+"own", func(o map[string]any) { o["status"] = map[string]any{"state": state} })
-	}
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
-	setState("Ready")
-	b.ageSeen()
-	b.settle(v1beta2.StateReady)
+	synctest.Test(t, func(t *testing.T) {
+		b := newSampleBench(t, v1beta2.CreateAndDelete)
+		b.edit(func(m *v1beta2.Manifest) {
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationCustomStateCheck, v1beta2.ValueTrue)
+		})
+		b.write("sample", configMap("a", "1"), configMap("b", "1"))
+		setState := func(state string) {
+			b.runtime.change(samplePath+"own", func(o map[string]any) { o["status"] = map[string]any{"state": state} })
+		}
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		setState("Ready")
+		b.ageSeen()
+		b.settle(v1beta2.StateReady)
 
-	b.write("sample", configMap("a", "2"))
-	b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
-	setState("Processing")
-	b.ageSeen()
-	if _, err := b.reconcile(); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"a", "b"}, names(b.manifest())); diff != "" {
-		t.Errorf("the inventory still has the deleted object, -want +got:\n%s", diff)
-	}
-	b.r.memories.Forget(client.ObjectKeyFromObject(b.manifest()))
-	setState("Ready")
-	b.settle(v1beta2.StateReady)
-	m := b.manifest()
-	if diff := cmp.Diff([]string{"a"}, names(m)); diff != "" || m.Status.Version != "2.0.0" ||
-		b.runtime.object(configMaps+"b") != nil {
-		t.Errorf("version %s; inventory, -want +got:\n%s", m.Status.Version, diff)
-	}
+		b.write("sample", configMap("a", "2"))
+		b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
+		setState("Processing")
+		b.ageSeen()
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"a", "b"}, names(b.manifest())); diff != "" {
+			t.Errorf("the inventory still has the deleted object, -want +got:\n%s", diff)
+		}
+		b.r.memories.Forget(client.ObjectKeyFromObject(b.manifest()))
+		setState("Ready")
+		b.settle(v1beta2.StateReady)
+		m := b.manifest()
+		if diff := cmp.Diff([]string{"a"}, names(m)); diff != "" || m.Status.Version != "2.0.0" ||
+			b.runtime.object(configMaps+"b") != nil {
+			t.Errorf("version %s; inventory, -want +got:\n%s", m.Status.Version, diff)
+		}
+	})
 }
 
 // TestEmptySource checks that a source without objects causes an error, and that no installed object is deleted because

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,40 +71,43 @@ func TestResourcePolicy(t *testing.T) {
 }
 
 // TestResourceIsNotReadToCreateIt checks that a new module creates its custom resource without reading it first. While
-// the module is Processing, the custom resource is read once in each reconcile, and created again if it is deleted.
+// the module is Processing, the custom resource is read once in each reconcile, and created again if it is deleted. No
+// time passes during the test, because the custom resource counts as expected only for expectedPeriod.
 func TestResourceIsNotReadToCreateIt(t *testing.T) {
-	b := newSampleBench(t, v1beta2.CreateAndDelete)
-	b.edit(func(m *v1beta2.Manifest) {
-		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationCustomStateCheck, v1beta2.ValueTrue)
-		m.Spec.CustomStateCheck = []v1beta2.CustomStateCheck{{JSONPath: "status.state", Value: "Up",
-			MappedState: v1beta2.StateReady}}
-	})
-	reconcile := func(want ...string) {
-		t.Helper()
-		if _, err := b.reconcile(); err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, line := range b.runtime.take() {
-			if strings.HasSuffix(line, samplePath+"own") {
-				got = append(got, strings.Fields(line)[0])
+	synctest.Test(t, func(t *testing.T) {
+		b := newSampleBench(t, v1beta2.CreateAndDelete)
+		b.edit(func(m *v1beta2.Manifest) {
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationCustomStateCheck, v1beta2.ValueTrue)
+			m.Spec.CustomStateCheck = []v1beta2.CustomStateCheck{{JSONPath: "status.state", Value: "Up",
+				MappedState: v1beta2.StateReady}}
+		})
+		reconcile := func(want ...string) {
+			t.Helper()
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, line := range b.runtime.take() {
+				if strings.HasSuffix(line, samplePath+"own") {
+					got = append(got, strings.Fields(line)[0])
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("requests about the custom resource, -want +got:\n%s", diff)
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("requests about the custom resource, -want +got:\n%s", diff)
+		reconcile("PATCH")
+		reconcile() // it is expected back
+		b.ageSeen()
+		reconcile("GET")
+		b.runtime.drop(samplePath + "own")
+		b.ageSeen()
+		reconcile("GET")
+		reconcile("GET", "PATCH")
+		if b.statusWrites != 1 {
+			t.Errorf("the status was written %d times, want once, with the inventory", b.statusWrites)
 		}
-	}
-	reconcile("PATCH")
-	reconcile() // it is expected back
-	b.ageSeen()
-	reconcile("GET")
-	b.runtime.drop(samplePath + "own")
-	b.ageSeen()
-	reconcile("GET")
-	reconcile("GET", "PATCH")
-	if b.statusWrites != 1 {
-		t.Errorf("the status was written %d times, want once, with the inventory", b.statusWrites)
-	}
+	})
 }
 
 // TestDelete checks that the custom resource is deleted first. The other objects of the module are deleted after the

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -18,11 +19,13 @@ func runWith(t testing.TB, n int) *run {
 	t.Helper()
 	server := newFakeRuntime(t)
 	server.kinds["example.com/v1/things"] = "Thing"
-	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: server.URL}})
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: server.URL},
+		Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{})
+	cluster, err := apply.New(&rest.Config{Host: server.URL}, nil,
+		apply.ClusterOptions{RequestTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

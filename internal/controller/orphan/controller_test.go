@@ -38,7 +38,7 @@ func newReconciler(t *testing.T, host string, o Options, objects ...client.Objec
 			t.Fatal(err)
 		}
 	}
-	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: host}})
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: host}, Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

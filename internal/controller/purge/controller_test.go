@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -202,7 +203,7 @@ func newReconciler(t *testing.T, s *server, o Options, objects ...client.Object)
 	if err := v1beta2.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: s.URL}})
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: s.URL}, Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,14 +271,17 @@ func manifest() *v1beta2.Manifest {
 }
 
 func TestNothingHappensBeforeTheGracePeriodEnds(t *testing.T) {
-	s := newServer(t)
-	r, recorder := newReconciler(t, s, Options{Grace: time.Hour}, kyma(time.Minute, v1beta2.FinalizerKyma), manifest())
-	if after := r.reconcile(t).RequeueAfter; after <= 58*time.Minute || after > 59*time.Minute {
-		t.Errorf("is reconciled again after %s, want what is left of the hour", after)
-	}
-	if w, e := s.take(), takeEvents(recorder); w != nil || e != nil {
-		t.Errorf("sent %q and recorded %q, want nothing", w, e)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		r, recorder := newReconciler(t, s, Options{Grace: time.Hour}, kyma(time.Minute, v1beta2.FinalizerKyma),
+			manifest())
+		if after := r.reconcile(t).RequeueAfter; after <= 58*time.Minute || after > 59*time.Minute {
+			t.Errorf("is reconciled again after %s, want what is left of the hour", after)
+		}
+		if w, e := s.take(), takeEvents(recorder); w != nil || e != nil {
+			t.Errorf("sent %q and recorded %q, want nothing", w, e)
+		}
+	})
 }
 
 // TestWithoutGracePeriod checks that no runtime is purged if there is no grace period. If a deletion takes long, one
@@ -311,30 +315,33 @@ func TestWithoutGracePeriod(t *testing.T) {
 
 // TestGraceBeginsWithTheModules checks that the grace period of a Kyma has not started while its deletion is queued.
 func TestGraceBeginsWithTheModules(t *testing.T) {
-	queued, deleted := manifest(), manifest()
-	queued.DeletionTimestamp = nil
-	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Minute)}
 	for name, c := range map[string]struct {
 		reason      string
-		m           *v1beta2.Manifest
+		deleted     bool // the Manifest was deleted a minute ago
 		least, most time.Duration
 	}{
-		"NotDeleted": {v1beta2.ReasonDeletionQueued, queued, 30 * time.Minute, 30 * time.Minute},
-		"Deleted":    {v1beta2.ReasonDeletionQueued, deleted, 58 * time.Minute, 59 * time.Minute},
-		"Upgrade":    {"WaitingForTurn", queued, 30 * time.Minute, 30 * time.Minute},
+		"NotDeleted": {v1beta2.ReasonDeletionQueued, false, 30 * time.Minute, 30 * time.Minute},
+		"Deleted":    {v1beta2.ReasonDeletionQueued, true, 58 * time.Minute, 59 * time.Minute},
+		"Upgrade":    {"WaitingForTurn", false, 30 * time.Minute, 30 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t)
-			k := kyma(3*time.Hour, v1beta2.FinalizerKyma)
-			meta.SetStatusCondition(&k.Status.Conditions, metav1.Condition{Type: v1beta2.ConditionReady,
-				Status: metav1.ConditionFalse, Reason: c.reason})
-			r, recorder := newReconciler(t, s, Options{Grace: time.Hour}, k, c.m)
-			if after := r.reconcile(t).RequeueAfter; after < c.least || after > c.most {
-				t.Errorf("is reconciled again after %s, want %s to %s", after, c.least, c.most)
-			}
-			if w, e := s.take(), takeEvents(recorder); w != nil || e != nil {
-				t.Errorf("sent %q and recorded %q, want nothing", w, e)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t)
+				k, m := kyma(3*time.Hour, v1beta2.FinalizerKyma), manifest()
+				m.DeletionTimestamp = nil
+				if c.deleted {
+					m.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Minute)}
+				}
+				meta.SetStatusCondition(&k.Status.Conditions, metav1.Condition{Type: v1beta2.ConditionReady,
+					Status: metav1.ConditionFalse, Reason: c.reason})
+				r, recorder := newReconciler(t, s, Options{Grace: time.Hour}, k, m)
+				if after := r.reconcile(t).RequeueAfter; after < c.least || after > c.most {
+					t.Errorf("is reconciled again after %s, want %s to %s", after, c.least, c.most)
+				}
+				if w, e := s.take(), takeEvents(recorder); w != nil || e != nil {
+					t.Errorf("sent %q and recorded %q, want nothing", w, e)
+				}
+			})
 		})
 	}
 }
@@ -370,21 +377,24 @@ func TestPurge(t *testing.T) {
 }
 
 func TestOperatorStaysWhileCustomResourcesExist(t *testing.T) {
-	s := newServer(t)
-	s.add(thingPath+"own", []string{"example.com/nobody"})
-	delete(s.objects[thingPath+"own"]["metadata"].(map[string]any), "deletionTimestamp")
-	r, recorder := newReconciler(t, s, Options{Grace: time.Hour}, kyma(2*time.Hour, v1beta2.FinalizerKyma), manifest())
-	r.reconcile(t)
-	if got, want := s.take(), []string{"DELETE " + thingPath + "own"}; !slices.Equal(got, want) {
-		t.Errorf("sent %q, want %q: the operator has time", got, want)
-	}
-	if r.reconcile(t); s.take() != nil {
-		t.Error("the finalizerGracePeriod is not over, but something was sent")
-	}
-	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(
-		e[0], "Purged deleted 1 custom resource: Thing.example.com a/own") {
-		t.Errorf("recorded %q, want the deletion of the custom resource", e)
-	}
+	synctest.Test(t, func(t *testing.T) { // no time passes, so finalizerGracePeriod does not end
+		s := newServer(t)
+		s.add(thingPath+"own", []string{"example.com/nobody"})
+		delete(s.objects[thingPath+"own"]["metadata"].(map[string]any), "deletionTimestamp")
+		r, recorder := newReconciler(t, s, Options{Grace: time.Hour}, kyma(2*time.Hour, v1beta2.FinalizerKyma),
+			manifest())
+		r.reconcile(t)
+		if got, want := s.take(), []string{"DELETE " + thingPath + "own"}; !slices.Equal(got, want) {
+			t.Errorf("sent %q, want %q: the operator has time", got, want)
+		}
+		if r.reconcile(t); s.take() != nil {
+			t.Error("the finalizerGracePeriod is not over, but something was sent")
+		}
+		if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(
+			e[0], "Purged deleted 1 custom resource: Thing.example.com a/own") {
+			t.Errorf("recorded %q, want the deletion of the custom resource", e)
+		}
+	})
 }
 
 func TestBlockersAreReportedOnce(t *testing.T) {
@@ -423,49 +433,53 @@ func (s *server) addHook(m *v1beta2.Manifest, owner string, keep bool) {
 }
 
 func TestFailingWebhooksArePurged(t *testing.T) {
-	s := newServer(t)
-	s.add(thingPath+"own", []string{"example.com/nobody"})
-	m := manifest()
-	s.addHook(m, "n/m", false)
-	r, recorder := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
-	if after := r.reconcile(t).RequeueAfter; after > time.Second {
-		t.Errorf("is reconciled again after %s, want a retry soon", after)
-	}
-	if got, want := s.take(), []string{"PATCH " + thingPath + "own", "DELETE " + hookPath}; !slices.Equal(got, want) {
-		t.Errorf("sent %q, want %q", got, want)
-	}
-	if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil ||
-		!strings.Contains(m.Annotations[v1beta2.AnnotationPurged], "things") {
-		t.Errorf("the Manifest is annotated %q, %v, want the annotation of the purge", m.Annotations, err)
-	}
-	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(
-		e[0], "Normal Purged module things: deleted ValidatingWebhookConfiguration.admissionregistration.k8s.io "+
-			"things: "+
-			"its webhook hook.example.com does not answer, which blocked Thing.example.com a/own") {
-		t.Errorf("recorded %q, want the deleted configuration and the reason", e)
-	}
-	// The API server of the runtime still calls the deleted webhook for a short time, and no event reports these calls.
-	s.hook = "hook.example.com"
-	r.reconcile(t)
-	if e := takeEvents(recorder); e != nil || s.has(hookPath) {
-		t.Errorf("recorded %q, want nothing", e)
-	}
-	// When the API server no longer calls the deleted webhook, the purge continues. No event reports the deletion of
-	// the webhook configuration a second time.
-	s.hook = ""
-	r.reconcile(t)
-	if e := takeEvents(recorder); len(e) != 2 || strings.Contains(e[1], "Webhook") ||
-		s.has(thingPath+"own") || s.has(configPath) {
-		t.Errorf("recorded %q, want the deletion of the rest", e)
-	}
-	// If the API server still calls the deleted webhook after webhookCachePeriod, an event reports it.
-	s.add(thingPath+"mine", []string{"example.com/nobody"})
-	s.hook = "hook.example.com"
-	r.memories.Get("k").webhooks[s.hook] = time.Now().Add(-webhookCachePeriod)
-	r.reconcile(t)
-	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "Warning PurgeBlocked") {
-		t.Errorf("recorded %q, want the blocker", e)
-	}
+	synctest.Test(t, func(t *testing.T) { // no time passes, so webhookCachePeriod ends only where the test says so
+		s := newServer(t)
+		s.add(thingPath+"own", []string{"example.com/nobody"})
+		m := manifest()
+		s.addHook(m, "n/m", false)
+		r, recorder := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
+		if after := r.reconcile(t).RequeueAfter; after > time.Second {
+			t.Errorf("is reconciled again after %s, want a retry soon", after)
+		}
+		want := []string{"PATCH " + thingPath + "own", "DELETE " + hookPath}
+		if got := s.take(); !slices.Equal(got, want) {
+			t.Errorf("sent %q, want %q", got, want)
+		}
+		if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil ||
+			!strings.Contains(m.Annotations[v1beta2.AnnotationPurged], "things") {
+			t.Errorf("the Manifest is annotated %q, %v, want the annotation of the purge", m.Annotations, err)
+		}
+		if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(
+			e[0], "Normal Purged module things: deleted ValidatingWebhookConfiguration.admissionregistration.k8s.io "+
+				"things: "+
+				"its webhook hook.example.com does not answer, which blocked Thing.example.com a/own") {
+			t.Errorf("recorded %q, want the deleted configuration and the reason", e)
+		}
+		// The API server of the runtime still calls the deleted webhook for a short time, and no event reports these
+		// calls.
+		s.hook = "hook.example.com"
+		r.reconcile(t)
+		if e := takeEvents(recorder); e != nil || s.has(hookPath) {
+			t.Errorf("recorded %q, want nothing", e)
+		}
+		// When the API server no longer calls the deleted webhook, the purge continues. No event reports the deletion
+		// of the webhook configuration a second time.
+		s.hook = ""
+		r.reconcile(t)
+		if e := takeEvents(recorder); len(e) != 2 || strings.Contains(e[1], "Webhook") ||
+			s.has(thingPath+"own") || s.has(configPath) {
+			t.Errorf("recorded %q, want the deletion of the rest", e)
+		}
+		// If the API server still calls the deleted webhook after webhookCachePeriod, an event reports it.
+		s.add(thingPath+"mine", []string{"example.com/nobody"})
+		s.hook = "hook.example.com"
+		r.memories.Get("k").webhooks[s.hook] = time.Now().Add(-webhookCachePeriod)
+		r.reconcile(t)
+		if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "Warning PurgeBlocked") {
+			t.Errorf("recorded %q, want the blocker", e)
+		}
+	})
 }
 
 func TestWebhooksOfOthersAreLeftAlone(t *testing.T) {

@@ -114,7 +114,8 @@ func newTombstones(t *testing.T, o Options, objects ...client.Object) (*Tombston
 		}
 	}
 	c := b.Build()
-	pool, err := runtimes.New(t.Context(), runtimes.Options{Cache: c, Live: c, Namespace: "n"})
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Cache: c, Live: c, Namespace: "n",
+		Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,69 +52,75 @@ func (f *fleet) planned(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy,
 // TestExpectedStages checks that the status of a rollout has the times at which the planner expects its stages to begin
 // and to end, until the rollout is paused or has ended. After a restart, the manager does not write the status again.
 func TestExpectedStages(t *testing.T) {
-	policy := onePolicy()
-	policy.Spec.Stages = []v1beta2.RolloutStage{{Name: "half", Percent: 50, MinCount: 1,
-		Soak: metav1.Duration{Duration: 5 * time.Hour}}, {Name: "rest"}}
-	from := time.Now().Add(4 * time.Hour).Truncate(time.Second)
-	policy.Spec.Freezes = []v1beta2.RolloutFreeze{{Name: "sale", From: metav1.NewTime(from),
-		To: metav1.NewTime(from.Add(24 * time.Hour))}}
-	const n = 8
-	f := newFleet(t, append(objects(n), policy)...)
-	f.pass()
-	f.move("2.0.0")
-	f.pass()
-	r := f.rollout("keda-regular-r2")
-	p := f.planned(r, policy, n)
-	isRounded := func(what string, got metav1.Time, want time.Time) {
-		t.Helper()
-		if d := got.Sub(want); d < -time.Minute || d > 11*time.Minute || want.IsZero() {
-			t.Errorf("%s is %s in the status, and %s in the plan", what, got, want)
+	synctest.Test(t, func(t *testing.T) {
+		policy := onePolicy()
+		policy.Spec.Stages = []v1beta2.RolloutStage{{Name: "half", Percent: 50, MinCount: 1,
+			Soak: metav1.Duration{Duration: 5 * time.Hour}}, {Name: "rest"}}
+		from := time.Now().Add(4 * time.Hour).Truncate(time.Second)
+		policy.Spec.Freezes = []v1beta2.RolloutFreeze{{Name: "sale", From: metav1.NewTime(from),
+			To: metav1.NewTime(from.Add(24 * time.Hour))}}
+		const n = 8
+		f := newFleet(t, append(objects(n), policy)...)
+		f.pass()
+		f.move("2.0.0")
+		f.pass()
+		time.Sleep(time.Second) // until the version has settled
+		f.pass()
+		r := f.rollout("keda-regular-r2")
+		p := f.planned(r, policy, n)
+		isRounded := func(what string, got metav1.Time, want time.Time) {
+			t.Helper()
+			if d := got.Sub(want); d < -time.Minute || d > 11*time.Minute || want.IsZero() {
+				t.Errorf("%s is %s in the status, and %s in the plan", what, got, want)
+			}
 		}
-	}
-	if got := r.Status.Stages[0].ExpectedBegin; !got.IsZero() {
-		t.Errorf("the first stage has begun, and is expected at %s", got)
-	}
-	isRounded("the end of the first stage", r.Status.Stages[0].ExpectedEnd, p.Stages[0].Ends)
-	isRounded("the begin of the second stage", r.Status.Stages[1].ExpectedBegin, p.Stages[1].Begins)
-	isRounded("the end of the second stage", r.Status.Stages[1].ExpectedEnd, p.Stages[1].Ends)
-	if got := r.Status.Stages[1].ExpectedBegin; got.Before(new(metav1.NewTime(from.Add(24 * time.Hour)))) {
-		t.Errorf("the second stage is expected to begin at %s, in the freeze", got)
-	}
-
-	restarted, err := New(f.Options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Reconciler = restarted
-	f.pass()
-	if is := f.rollout(r.Name).ResourceVersion; is != r.ResourceVersion {
-		t.Errorf("a restart has written the rollout: %s, then %s", r.ResourceVersion, is)
-	}
-
-	r.Spec.State = v1beta2.RolloutPaused
-	if err := f.control.Update(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-	f.pass()
-	r = f.rollout(r.Name)
-	for _, s := range r.Status.Stages {
-		if !s.ExpectedBegin.IsZero() || !s.ExpectedEnd.IsZero() {
-			t.Errorf("the rollout is paused, and stage %s is expected: %+v", s.Name, s)
+		if got := r.Status.Stages[0].ExpectedBegin; !got.IsZero() {
+			t.Errorf("the first stage has begun, and is expected at %s", got)
 		}
-	}
-	r.Spec.State = v1beta2.RolloutRunning
-	if err := f.control.Update(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-	f.pass()
-	if got := f.rollout(r.Name).Status.Stages[1].ExpectedBegin; got.IsZero() {
-		t.Error("the rollout goes on, and its second stage is not expected")
-	}
-	f.move("1.0.0")
-	f.pass()
-	if s := f.rollout(r.Name).Status; s.Phase != v1beta2.RolloutEndedAborted || !s.Stages[1].ExpectedEnd.IsZero() {
-		t.Errorf("the rollout has ended: %+v", s)
-	}
+		isRounded("the end of the first stage", r.Status.Stages[0].ExpectedEnd, p.Stages[0].Ends)
+		isRounded("the begin of the second stage", r.Status.Stages[1].ExpectedBegin, p.Stages[1].Begins)
+		isRounded("the end of the second stage", r.Status.Stages[1].ExpectedEnd, p.Stages[1].Ends)
+		if got := r.Status.Stages[1].ExpectedBegin; got.Before(new(metav1.NewTime(from.Add(24 * time.Hour)))) {
+			t.Errorf("the second stage is expected to begin at %s, in the freeze", got)
+		}
+
+		restarted, err := New(f.Options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Reconciler = restarted
+		f.pass()
+		if is := f.rollout(r.Name).ResourceVersion; is != r.ResourceVersion {
+			t.Errorf("a restart has written the rollout: %s, then %s", r.ResourceVersion, is)
+		}
+
+		r.Spec.State = v1beta2.RolloutPaused
+		if err := f.control.Update(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		f.pass()
+		r = f.rollout(r.Name)
+		for _, s := range r.Status.Stages {
+			if !s.ExpectedBegin.IsZero() || !s.ExpectedEnd.IsZero() {
+				t.Errorf("the rollout is paused, and stage %s is expected: %+v", s.Name, s)
+			}
+		}
+		r.Spec.State = v1beta2.RolloutRunning
+		if err := f.control.Update(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		f.pass()
+		if got := f.rollout(r.Name).Status.Stages[1].ExpectedBegin; got.IsZero() {
+			t.Error("the rollout goes on, and its second stage is not expected")
+		}
+		f.move("1.0.0")
+		f.pass()
+		time.Sleep(time.Second)
+		f.pass()
+		if s := f.rollout(r.Name).Status; s.Phase != v1beta2.RolloutEndedAborted || !s.Stages[1].ExpectedEnd.IsZero() {
+			t.Errorf("the rollout has ended: %+v", s)
+		}
+	})
 }
 
 // TestExpectedStagesStay checks that the expected times of stages cause no status writes of their own. While no runtime

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,44 +66,47 @@ func (f *fleet) promotion() *v1beta2.ChannelPromotion {
 	return p
 }
 
-// TestPropose checks that a proposal causes an event and one request to the webhook, and moves no channel.
+// TestPropose checks that a proposal causes an event and one request to the webhook, and moves no channel. No time
+// passes during the test, so no request is stopped by its timeout.
 func TestPropose(t *testing.T) {
-	requests, code := 0, http.StatusServiceUnavailable
-	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		requests++
-		w.WriteHeader(code)
-		_, _ = w.Write([]byte("{}"))
-	}))
-	defer hook.Close()
-	f := promoted(t, v1beta2.PromotionPropose, hook.URL+"/hook")
-	recorder := events.NewFakeRecorder(10)
-	f.Events = recorder
-	f.own("argocd", "2.0.0", "1.0.0") // an owner does not matter
-	f.pass()
-	if p := f.promotion(); p.State != v1beta2.PromotionProposed || p.WebhookError == "" || requests > 0 {
-		t.Fatalf("the address is not allowed: %+v, %d requests", p, requests)
-	}
-	if len(recorder.Events) != 1 {
-		t.Errorf("%d events", len(recorder.Events))
-	}
-	f.gates.Allow = []string{hook.URL}
-	clear(f.notified)
-	f.pass()
-	if p := f.promotion(); p.WebhookError == "" || requests != 1 {
-		t.Fatalf("the webhook does not work: %+v, %d requests", p, requests)
-	}
-	code = http.StatusOK
-	clear(f.notified)
-	f.pass()
-	if p := f.promotion(); p.Notified != "2.0.0" || p.WebhookError != "" || requests != 2 {
-		t.Fatalf("it works: %+v, %d requests", p, requests)
-	}
-	before := f.release(t.Context())
-	f.pass()
-	if is := f.release(t.Context()); is.ResourceVersion != before.ResourceVersion || requests != 2 ||
-		is.Spec.Channels[1].Version != "1.0.0" && is.Spec.Channels[0].Version != "1.0.0" {
-		t.Errorf("a proposal is repeated, or moves something: %d requests, %+v", requests, is.Spec)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		requests, code := 0, http.StatusServiceUnavailable
+		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			requests++
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte("{}"))
+		}))
+		defer hook.Close()
+		f := promoted(t, v1beta2.PromotionPropose, hook.URL+"/hook")
+		recorder := events.NewFakeRecorder(10)
+		f.Events = recorder
+		f.own("argocd", "2.0.0", "1.0.0") // an owner does not matter
+		f.pass()
+		if p := f.promotion(); p.State != v1beta2.PromotionProposed || p.WebhookError == "" || requests > 0 {
+			t.Fatalf("the address is not allowed: %+v, %d requests", p, requests)
+		}
+		if len(recorder.Events) != 1 {
+			t.Errorf("%d events", len(recorder.Events))
+		}
+		f.gates.Allow = []string{hook.URL}
+		clear(f.notified)
+		f.pass()
+		if p := f.promotion(); p.WebhookError == "" || requests != 1 {
+			t.Fatalf("the webhook does not work: %+v, %d requests", p, requests)
+		}
+		code = http.StatusOK
+		clear(f.notified)
+		f.pass()
+		if p := f.promotion(); p.Notified != "2.0.0" || p.WebhookError != "" || requests != 2 {
+			t.Fatalf("it works: %+v, %d requests", p, requests)
+		}
+		before := f.release(t.Context())
+		f.pass()
+		if is := f.release(t.Context()); is.ResourceVersion != before.ResourceVersion || requests != 2 ||
+			is.Spec.Channels[1].Version != "1.0.0" && is.Spec.Channels[0].Version != "1.0.0" {
+			t.Errorf("a proposal is repeated, or moves something: %d requests, %+v", requests, is.Spec)
+		}
+	})
 }
 
 // TestApply checks that the manager moves a channel by a promotion only if klm is the field manager that owns the entry

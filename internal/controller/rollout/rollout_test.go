@@ -472,86 +472,94 @@ func TestSuperseded(t *testing.T) {
 }
 
 // TestPreflight checks that no runtime begins before the version has been verified and rendered. Each process of the
-// manager verifies and renders the version once, and the reconcile of the coordinator does not wait meanwhile.
+// manager verifies and renders the version once, and the reconcile of the coordinator does not wait meanwhile. No time
+// passes while a version is verified: after some time, a process that was replaced would verify it again, and would
+// take the result that is meant for the next process.
 func TestPreflight(t *testing.T) {
-	f := newFleet(t, append(objects(3), onePolicy())...)
-	results := make(chan error, 1)
-	asked := make(chan string, 10)
-	f.Manifest = func(_ context.Context, component, version string, _ *v1beta2.ModuleTemplate) (*v1beta2.Manifest,
-		error) {
-		m := &v1beta2.Manifest{}
-		m.Name, m.Spec.Version = component, version
-		return m, nil
-	}
-	f.Check = func(_ context.Context, m *v1beta2.Manifest) (string, []*unstructured.Unstructured, error) {
-		asked <- m.Name + ":" + m.Spec.Version
-		return "sha256:a", nil, <-results
-	}
-	f.checker = f.newChecker()
-	go func() { _ = f.checker.Start(t.Context()) }()
-	f.pass()
-	f.move("2.0.0")
-	f.pass()
-	const name = "keda-regular-r2"
-	r := f.rollout(name)
-	if r.Status.Phase != v1beta2.RolloutPending || r.Status.Admitted != "" ||
-		r.Status.Blockers[0].Code != v1beta2.ReasonPreflightPending {
-		t.Fatalf("while the version is rendered: %+v", r.Status)
-	}
-	if v := <-asked; v != "example.com/keda:2.0.0" {
-		t.Errorf("checked %s", v)
-	}
-	results <- reconcile.TerminalError(errors.New("it crashed"))
-	failed := func(s *v1beta2.ModuleRolloutStatus) bool { return s.Blockers[0].Code == v1beta2.ReasonPreflightFailed }
-	for r = f.rollout(name); !failed(&r.Status); r = f.rollout(name) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, append(objects(3), onePolicy())...)
+		results := make(chan error, 1)
+		asked := make(chan string, 10)
+		f.Manifest = func(_ context.Context, component, version string, _ *v1beta2.ModuleTemplate) (*v1beta2.Manifest,
+			error) {
+			m := &v1beta2.Manifest{}
+			m.Name, m.Spec.Version = component, version
+			return m, nil
+		}
+		f.Check = func(_ context.Context, m *v1beta2.Manifest) (string, []*unstructured.Unstructured, error) {
+			asked <- m.Name + ":" + m.Spec.Version
+			return "sha256:a", nil, <-results
+		}
+		f.checker = f.newChecker()
+		go func() { _ = f.checker.Start(t.Context()) }()
 		f.pass()
-	}
-	if r.Status.Phase != v1beta2.RolloutPending || r.Status.Admitted != "" || r.Status.Content != "" ||
-		!strings.Contains(r.Status.Blockers[0].Message, "it crashed") || r.Status.Blockers[0].Remedy == "" {
-		t.Errorf("a version that cannot be rendered: %+v", r.Status)
-	}
+		f.move("2.0.0")
+		f.pass()
+		time.Sleep(time.Second) // until the version has settled
+		f.pass()
+		const name = "keda-regular-r2"
+		r := f.rollout(name)
+		if r.Status.Phase != v1beta2.RolloutPending || r.Status.Admitted != "" ||
+			r.Status.Blockers[0].Code != v1beta2.ReasonPreflightPending {
+			t.Fatalf("while the version is rendered: %+v", r.Status)
+		}
+		if v := <-asked; v != "example.com/keda:2.0.0" {
+			t.Errorf("checked %s", v)
+		}
+		results <- reconcile.TerminalError(errors.New("it crashed"))
+		failed := func(s *v1beta2.ModuleRolloutStatus) bool {
+			return s.Blockers[0].Code == v1beta2.ReasonPreflightFailed
+		}
+		for r = f.rollout(name); !failed(&r.Status); r = f.rollout(name) {
+			f.pass()
+		}
+		if r.Status.Phase != v1beta2.RolloutPending || r.Status.Admitted != "" || r.Status.Content != "" ||
+			!strings.Contains(r.Status.Blockers[0].Message, "it crashed") || r.Status.Blockers[0].Remedy == "" {
+			t.Errorf("a version that cannot be rendered: %+v", r.Status)
+		}
 
-	f.checker = f.newChecker() // as after a restart, with a corrected limit
-	go func() { _ = f.checker.Start(t.Context()) }()
-	results <- nil
-	for r = f.rollout(name); r.Status.Content == ""; r = f.rollout(name) {
+		f.checker = f.newChecker() // as after a restart, with a corrected limit
+		go func() { _ = f.checker.Start(t.Context()) }()
+		results <- nil
+		for r = f.rollout(name); r.Status.Content == ""; r = f.rollout(name) {
+			f.pass()
+		}
+		if r.Status.Content != "sha256:a" || r.Status.Admitted == "" || len(r.Status.Blockers) > 0 {
+			t.Errorf("a version that can be rendered: %+v", r.Status)
+		}
+		<-asked
+		f.checker = f.newChecker() // nobody makes its checks yet
+		for _, admitted := range place.NewlyAdmitted(r.Spec.Lineage, "", r.Status.Admitted,
+			[]string{"runtime-0", "runtime-1", "runtime-2"}) {
+			f.order(admitted, "2.0.0", v1beta2.StateReady)
+		}
 		f.pass()
-	}
-	if r.Status.Content != "sha256:a" || r.Status.Admitted == "" || len(r.Status.Blockers) > 0 {
-		t.Errorf("a version that can be rendered: %+v", r.Status)
-	}
-	<-asked
-	f.checker = f.newChecker() // nobody makes its checks yet
-	for _, admitted := range place.NewlyAdmitted(r.Spec.Lineage, "", r.Status.Admitted,
-		[]string{"runtime-0", "runtime-1", "runtime-2"}) {
-		f.order(admitted, "2.0.0", v1beta2.StateReady)
-	}
-	f.pass()
-	r = f.rollout(name)
-	if r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Runtimes.Proven != 1 || r.Status.Admitted != "" ||
-		len(r.Status.Blockers) > 0 || len(asked) > 0 {
-		t.Errorf("after a restart, %d checks, and the rollout is %+v", len(asked), r.Status)
-	}
+		r = f.rollout(name)
+		if r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Runtimes.Proven != 1 || r.Status.Admitted != "" ||
+			len(r.Status.Blockers) > 0 || len(asked) > 0 {
+			t.Errorf("after a restart, %d checks, and the rollout is %+v", len(asked), r.Status)
+		}
 
-	results <- registryDown{}
-	go func() { _ = f.checker.Start(t.Context()) }()
-	for r = f.rollout(name); r.Status.Phase != v1beta2.RolloutHeld; r = f.rollout(name) {
-		f.pass()
-	}
-	if b := r.Status.Blockers; len(b) != 1 || b[0].Code != v1beta2.ReasonPreflightPending || r.Status.Admitted != "" ||
-		r.Status.Content != "sha256:a" || r.Status.Runtimes.Failed > 0 {
-		t.Errorf("while the registry is down: %+v", r.Status)
-	}
+		results <- registryDown{}
+		go func() { _ = f.checker.Start(t.Context()) }()
+		for r = f.rollout(name); r.Status.Phase != v1beta2.RolloutHeld; r = f.rollout(name) {
+			f.pass()
+		}
+		if b := r.Status.Blockers; len(b) != 1 || b[0].Code != v1beta2.ReasonPreflightPending ||
+			r.Status.Admitted != "" || r.Status.Content != "sha256:a" || r.Status.Runtimes.Failed > 0 {
+			t.Errorf("while the registry is down: %+v", r.Status)
+		}
 
-	f.checker = f.newChecker() // after another restart, the registry answers
-	go func() { _ = f.checker.Start(t.Context()) }()
-	results <- nil
-	for r = f.rollout(name); r.Status.Admitted == ""; r = f.rollout(name) {
-		f.pass()
-	}
-	if r.Status.Phase != v1beta2.RolloutUpdating || len(r.Status.Blockers) > 0 {
-		t.Errorf("when the registry answers: %+v", r.Status)
-	}
+		f.checker = f.newChecker() // after another restart, the registry answers
+		go func() { _ = f.checker.Start(t.Context()) }()
+		results <- nil
+		for r = f.rollout(name); r.Status.Admitted == ""; r = f.rollout(name) {
+			f.pass()
+		}
+		if r.Status.Phase != v1beta2.RolloutUpdating || len(r.Status.Blockers) > 0 {
+			t.Errorf("when the registry answers: %+v", r.Status)
+		}
+	})
 }
 
 // registryDown is the error of a registry that does not answer.
@@ -561,92 +569,95 @@ func (registryDown) Error() string  { return "the registry answers 503" }
 func (registryDown) Reason() string { return v1beta2.ReasonRegistryUnreachable }
 
 // TestPreflightAgain checks that the version is verified again if its ModuleTemplate is changed during the rollout, and
-// that no runtime is admitted until it has passed again, also if the manager is restarted.
+// that no runtime is admitted until it has passed again, also if the manager is restarted. No time passes while a
+// version is verified, as in TestPreflight.
 func TestPreflightAgain(t *testing.T) {
-	f := newFleet(t, append(objects(3), onePolicy())...)
-	results := make(chan error, 10)
-	f.Manifest = func(context.Context, string, string, *v1beta2.ModuleTemplate) (*v1beta2.Manifest, error) {
-		return &v1beta2.Manifest{}, nil
-	}
-	f.Check = func(context.Context, *v1beta2.Manifest) (string, []*unstructured.Unstructured, error) {
-		return "sha256:a", nil, <-results
-	}
-	restart := func() {
-		checker := f.newChecker()
-		f.checker = checker
-		go func() { _ = checker.Start(t.Context()) }()
-	}
-	restart()
-	edit := func(change func(s *v1beta2.ModuleTemplateSpec)) {
-		t.Helper()
-		template := &v1beta2.ModuleTemplate{}
-		key := client.ObjectKey{Namespace: namespace, Name: "keda-2.0.0"}
-		if err := f.control.Get(t.Context(), key, template); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, append(objects(3), onePolicy())...)
+		results := make(chan error, 10)
+		f.Manifest = func(context.Context, string, string, *v1beta2.ModuleTemplate) (*v1beta2.Manifest, error) {
+			return &v1beta2.Manifest{}, nil
 		}
-		change(&template.Spec)
-		if err := f.control.Update(t.Context(), template); err != nil {
-			t.Fatal(err)
+		f.Check = func(context.Context, *v1beta2.Manifest) (string, []*unstructured.Unstructured, error) {
+			return "sha256:a", nil, <-results
 		}
-	}
-	f.pass()
-	f.move("2.0.0")
-	const name = "keda-regular-r2"
-	results <- nil
-	f.pass()
-	r := f.rollout(name)
-	for ; r.Status.Template == ""; r = f.rollout(name) {
-		f.pass()
-	}
-	f.order("runtime-0", "2.0.0", v1beta2.StateReady)
-	first := r.Status.Template
-
-	edit(func(s *v1beta2.ModuleTemplateSpec) { s.Info = &v1beta2.ModuleInfo{Repository: "https://example.com"} })
-	f.pass()
-	if r = f.rollout(name); r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Admitted == "" {
-		t.Fatalf("a link was changed: %+v", r.Status)
-	}
-
-	edit(func(s *v1beta2.ModuleTemplateSpec) { s.StateExpression = "true" })
-	for range 2 {
-		f.pass()
-		r = f.rollout(name)
-		if r.Status.Phase != v1beta2.RolloutHeld || r.Status.Admitted != "" || r.Status.Template != first ||
-			len(r.Status.Blockers) != 1 || r.Status.Blockers[0].Code != v1beta2.ReasonPreflightPending ||
-			!strings.Contains(r.Status.Blockers[0].Message, "was changed during the rollout") {
-			t.Fatalf("the ModuleTemplate was changed: %+v", r.Status)
+		restart := func() {
+			checker := f.newChecker()
+			f.checker = checker
+			go func() { _ = checker.Start(t.Context()) }()
 		}
 		restart()
-	}
-	for range 3 { // for the checks of both managers that were stopped, and of the one that runs
-		results <- errors.New("no signature")
-	}
-	for ; r.Status.Blockers[0].Code != v1beta2.ReasonPreflightFailed; r = f.rollout(name) {
+		edit := func(change func(s *v1beta2.ModuleTemplateSpec)) {
+			t.Helper()
+			template := &v1beta2.ModuleTemplate{}
+			key := client.ObjectKey{Namespace: namespace, Name: "keda-2.0.0"}
+			if err := f.control.Get(t.Context(), key, template); err != nil {
+				t.Fatal(err)
+			}
+			change(&template.Spec)
+			if err := f.control.Update(t.Context(), template); err != nil {
+				t.Fatal(err)
+			}
+		}
 		f.pass()
-	}
-	if r.Status.Phase != v1beta2.RolloutHeld || r.Status.Admitted != "" {
-		t.Errorf("the changed version is not signed: %+v", r.Status)
-	}
-	for len(results) > 0 { // the check of a manager that was stopped must not take the next result
-		time.Sleep(time.Millisecond)
-	}
+		f.move("2.0.0")
+		const name = "keda-regular-r2"
+		results <- nil
+		f.pass()
+		time.Sleep(time.Second) // until the version has settled
+		f.pass()
+		r := f.rollout(name)
+		for ; r.Status.Template == ""; r = f.rollout(name) {
+			f.pass()
+		}
+		f.order("runtime-0", "2.0.0", v1beta2.StateReady)
+		first := r.Status.Template
 
-	edit(func(s *v1beta2.ModuleTemplateSpec) { s.StateExpression = "" })
-	results <- nil
-	for ; r.Status.Admitted == ""; r = f.rollout(name) {
+		edit(func(s *v1beta2.ModuleTemplateSpec) { s.Info = &v1beta2.ModuleInfo{Repository: "https://example.com"} })
 		f.pass()
-	}
-	if r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Template != first {
-		t.Errorf("the change was taken back: %+v", r.Status)
-	}
-	edit(func(s *v1beta2.ModuleTemplateSpec) { s.StateExpression = "'Ready'" })
-	results <- nil
-	for ; r.Status.Template == first; r = f.rollout(name) {
-		f.pass()
-	}
-	if r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Admitted == "" {
-		t.Errorf("another change has passed: %+v", r.Status)
-	}
+		if r = f.rollout(name); r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Admitted == "" {
+			t.Fatalf("a link was changed: %+v", r.Status)
+		}
+
+		edit(func(s *v1beta2.ModuleTemplateSpec) { s.StateExpression = "true" })
+		for range 2 {
+			f.pass()
+			r = f.rollout(name)
+			if r.Status.Phase != v1beta2.RolloutHeld || r.Status.Admitted != "" || r.Status.Template != first ||
+				len(r.Status.Blockers) != 1 || r.Status.Blockers[0].Code != v1beta2.ReasonPreflightPending ||
+				!strings.Contains(r.Status.Blockers[0].Message, "was changed during the rollout") {
+				t.Fatalf("the ModuleTemplate was changed: %+v", r.Status)
+			}
+			restart()
+		}
+		for range 3 { // for the checks of both managers that were stopped, and of the one that runs
+			results <- errors.New("no signature")
+		}
+		for ; r.Status.Blockers[0].Code != v1beta2.ReasonPreflightFailed; r = f.rollout(name) {
+			f.pass()
+		}
+		if r.Status.Phase != v1beta2.RolloutHeld || r.Status.Admitted != "" {
+			t.Errorf("the changed version is not signed: %+v", r.Status)
+		}
+		synctest.Wait() // the check of a manager that was stopped must not take the next result
+
+		edit(func(s *v1beta2.ModuleTemplateSpec) { s.StateExpression = "" })
+		results <- nil
+		for ; r.Status.Admitted == ""; r = f.rollout(name) {
+			f.pass()
+		}
+		if r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Template != first {
+			t.Errorf("the change was taken back: %+v", r.Status)
+		}
+		edit(func(s *v1beta2.ModuleTemplateSpec) { s.StateExpression = "'Ready'" })
+		results <- nil
+		for ; r.Status.Template == first; r = f.rollout(name) {
+			f.pass()
+		}
+		if r.Status.Phase != v1beta2.RolloutUpdating || r.Status.Admitted == "" {
+			t.Errorf("another change has passed: %+v", r.Status)
+		}
+	})
 }
 
 // TestEndedUsesNoSlot checks that a rollout that has ended does not count in the limit of the policy, blocks no runtime
@@ -1106,40 +1117,44 @@ func (f *fleet) rollouts() []v1beta2.ModuleRollout {
 // TestClockIsSet checks that the soak of a stage begins again after somebody has set the clock of the manager forward,
 // and that the status records the change of the clock once.
 func TestClockIsSet(t *testing.T) {
-	policy := onePolicy()
-	policy.Spec.Stages[0].Soak.Duration = time.Hour
-	policy.Spec.Stages = append(policy.Spec.Stages, v1beta2.RolloutStage{Name: "rest"})
-	policy.Spec.Stages[0].Percent = 100
-	f := newFleet(t, append(objects(1), policy)...)
-	f.pass()
-	f.move("2.0.0")
-	f.pass()
-	f.order("runtime-0", "2.0.0", v1beta2.StateReady)
-	f.pass()
-	const name = "keda-regular-r2"
-	r := f.rollout(name)
-	if r.Status.Phase != v1beta2.RolloutSoaking {
-		t.Fatalf("the first stage: %+v", r.Status)
-	}
-	// The stage was proven two hours ago according to the clock that was set forward, but just now according to the
-	// clock before the change.
-	r.Status.Stage.StartedAt.Time = time.Now().Add(-2 * time.Hour)
-	r.Status.Stage.ProvenAt = r.Status.Stage.StartedAt
-	r.Status.Stage.SoakUntil.Time = time.Now().Add(-time.Hour)
-	if err := f.control.Status().Update(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-	f.clock.Notice(time.Now().Round(0).Add(-2*time.Hour), time.Since(f.begun)) // two hours less than it is now
-	f.pass()
-	r = f.rollout(name)
-	if left := time.Until(r.Status.Stage.SoakUntil.Time); r.Status.Phase != v1beta2.RolloutSoaking ||
-		left < 59*time.Minute || left > time.Hour {
-		t.Errorf("after the clock was set: %s, %+v", r.Status.Phase, r.Status.Stage)
-	}
-	f.pass()
-	if is := f.rollout(name); is.ResourceVersion != r.ResourceVersion {
-		t.Errorf("the rollout is written again: %+v", is.Status)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		policy := onePolicy()
+		policy.Spec.Stages[0].Soak.Duration = time.Hour
+		policy.Spec.Stages = append(policy.Spec.Stages, v1beta2.RolloutStage{Name: "rest"})
+		policy.Spec.Stages[0].Percent = 100
+		f := newFleet(t, append(objects(1), policy)...)
+		f.pass()
+		f.move("2.0.0")
+		f.pass()
+		time.Sleep(time.Second) // until the version has settled
+		f.pass()
+		f.order("runtime-0", "2.0.0", v1beta2.StateReady)
+		f.pass()
+		const name = "keda-regular-r2"
+		r := f.rollout(name)
+		if r.Status.Phase != v1beta2.RolloutSoaking {
+			t.Fatalf("the first stage: %+v", r.Status)
+		}
+		// The stage was proven two hours ago according to the clock that was set forward, but just now according to the
+		// clock before the change.
+		r.Status.Stage.StartedAt.Time = time.Now().Add(-2 * time.Hour)
+		r.Status.Stage.ProvenAt = r.Status.Stage.StartedAt
+		r.Status.Stage.SoakUntil.Time = time.Now().Add(-time.Hour)
+		if err := f.control.Status().Update(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		f.clock.Notice(time.Now().Round(0).Add(-2*time.Hour), time.Since(f.begun)) // two hours less than it is now
+		f.pass()
+		r = f.rollout(name)
+		if left := time.Until(r.Status.Stage.SoakUntil.Time); r.Status.Phase != v1beta2.RolloutSoaking ||
+			left < 59*time.Minute || left > time.Hour {
+			t.Errorf("after the clock was set: %s, %+v", r.Status.Phase, r.Status.Stage)
+		}
+		f.pass()
+		if is := f.rollout(name); is.ResourceVersion != r.ResourceVersion {
+			t.Errorf("the rollout is written again: %+v", is.Status)
+		}
+	})
 }
 
 // TestPolicyGone checks that a runtime is not admitted earlier if somebody deletes or renames the policy of a rollout.

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,7 +40,7 @@ func (ageless) Issue(context.Context, authority.Subject) (*authority.Certificate
 	return nil, errors.New("no")
 }
 func (ageless) Stale(authority.Held, time.Time) (bool, string) { return false, "" }
-func (ageless) Due(authority.Held) time.Time                   { return time.Now().Add(59 * time.Minute) }
+func (ageless) Due(authority.Held) time.Time                   { return time.Now().Add(30 * time.Minute) }
 func (ageless) Release(context.Context, string) error          { return nil }
 
 // newAgents returns Agents with an agent state, for tests that make no request to a runtime.
@@ -366,56 +367,59 @@ func TestNeedsReconcile(t *testing.T) {
 	}
 	for test, c := range cases {
 		t.Run(test, func(t *testing.T) {
-			pool, err := runtimes.New(t.Context(),
-				runtimes.Options{Self: &rest.Config{Host: "https://a.example.com"}, Agents: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rt, err := pool.Get(t.Context(), name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := runtime.NewScheme()
-			if err := v1beta2.AddToScheme(s); err != nil {
-				t.Fatal(err)
-			}
-			a := newAgents(t, nil, Controller{Namespace: "kcp-system", Runtimes: pool,
-				Client: fake.NewClientBuilder().WithScheme(s).Build()})
-			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}}
+			synctest.Test(t, func(t *testing.T) {
+				pool, err := runtimes.New(t.Context(),
+					runtimes.Options{Self: &rest.Config{Host: "https://a.example.com"}, Agents: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rt, err := pool.Get(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := runtime.NewScheme()
+				if err := v1beta2.AddToScheme(s); err != nil {
+					t.Fatal(err)
+				}
+				a := newAgents(t, nil, Controller{Namespace: "kcp-system", Runtimes: pool,
+					Client: fake.NewClientBuilder().WithScheme(s).Build()})
+				k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}}
 
-			// The runtime has an agent that watches ConfigMaps, because a module contains ConfigMaps.
-			pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: maps, Notify: func(runtimes.Event) {}})
-			request, err := a.desiredRequest(t.Context(), k, rt.Server)
-			if err != nil {
-				t.Fatal(err)
-			}
-			plan, err := a.Delivery.PlanAndAddRefs(request, &v1beta2.AgentStatus{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			k.Status.Agent = &v1beta2.AgentStatus{Connected: true, Version: "1", Digest: plan.Digest(),
-				Certificate: &v1beta2.AgentCertificate{RootInUse: "root"}}
-			v := agentState{connected: true, state: backchannel.State{Last: time.Now(),
-				Heartbeat: protocol.Heartbeat{Version: "1", Watchlist: request.Watchlist.Digest()}}}
-			v.state.Identity.Root = "root"
-			r := &record{runtime: rt, firstSeenAt: time.Now(), manifests: []string{key}, waitingSince: time.Now(),
-				waitTimeout: restartInterestsTimeout}
-			if c.edit != nil {
-				c.edit(&v, k.Status.Agent, r)
-			}
-			a.records[name], a.AgentStates = r, v
-			a.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(k).Build()
-			pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: c.interests, Notify: func(runtimes.Event) {}})
-			got, recheckAfter := a.needsReconcile(t.Context(), name)
-			if got != c.want {
-				t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
-			}
-			if notStarted := test == "NotStarted" || test == "ClockAhead"; pool.IsWatched(name) == notStarted {
-				t.Errorf("%s: the runtime is watched: %t, want %t", c.reason, notStarted, !notStarted)
-			}
-			if !got && (recheckAfter > 0) != (c.recheck > 0) || recheckAfter > c.recheck {
-				t.Errorf("%s: recheck after %v, want %v at most", c.reason, recheckAfter, c.recheck)
-			}
+				// The runtime has an agent that watches ConfigMaps, because a module contains ConfigMaps.
+				pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: maps, Notify: func(runtimes.Event) {}})
+				request, err := a.desiredRequest(t.Context(), k, rt.Server)
+				if err != nil {
+					t.Fatal(err)
+				}
+				plan, err := a.Delivery.PlanAndAddRefs(request, &v1beta2.AgentStatus{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				k.Status.Agent = &v1beta2.AgentStatus{Connected: true, Version: "1", Digest: plan.Digest(),
+					Certificate: &v1beta2.AgentCertificate{RootInUse: "root"}}
+				v := agentState{connected: true, state: backchannel.State{Last: time.Now(),
+					Heartbeat: protocol.Heartbeat{Version: "1", Watchlist: request.Watchlist.Digest()}}}
+				v.state.Identity.Root = "root"
+				r := &record{runtime: rt, firstSeenAt: time.Now(), manifests: []string{key}, waitingSince: time.Now(),
+					waitTimeout: restartInterestsTimeout}
+				if c.edit != nil {
+					c.edit(&v, k.Status.Agent, r)
+				}
+				a.records[name], a.AgentStates = r, v
+				a.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(k).Build()
+				pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: c.interests,
+					Notify: func(runtimes.Event) {}})
+				got, recheckAfter := a.needsReconcile(t.Context(), name)
+				if got != c.want {
+					t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
+				}
+				if notStarted := test == "NotStarted" || test == "ClockAhead"; pool.IsWatched(name) == notStarted {
+					t.Errorf("%s: the runtime is watched: %t, want %t", c.reason, notStarted, !notStarted)
+				}
+				if !got && (recheckAfter > 0) != (c.recheck > 0) || recheckAfter > c.recheck {
+					t.Errorf("%s: recheck after %v, want %v at most", c.reason, recheckAfter, c.recheck)
+				}
+			})
 		})
 	}
 }

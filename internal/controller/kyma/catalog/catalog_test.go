@@ -243,7 +243,8 @@ func TestNotServedYet(t *testing.T) {
 		"Never":            {time.Time{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{})
+			cluster, err := apply.New(&rest.Config{Host: server.URL}, nil,
+				apply.ClusterOptions{RequestTimeout: 5 * time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}

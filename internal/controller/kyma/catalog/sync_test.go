@@ -166,12 +166,13 @@ func newRuntimeCatalog(t *testing.T, n int) *runtimeCatalog {
 	}
 	r := &runtimeCatalog{T: t, server: newServer(t),
 		control: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
-	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: r.URL}})
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: r.URL}, Timeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pool.Remove("a") })
-	cluster, err := apply.New(&rest.Config{Host: r.URL}, nil, apply.ClusterOptions{})
+	cluster, err := apply.New(&rest.Config{Host: r.URL}, nil,
+		apply.ClusterOptions{RequestTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

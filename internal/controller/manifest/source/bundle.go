@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// loadTimeout is the deadline for loading one artefact and for reading the capabilities of a runtime.
+// loadTimeout is the default of Renderer.LoadTimeout.
 const loadTimeout = 20 * time.Second
 
 // renderTimeout is the deadline until the rendering of one artefact must end. If a separate process renders the
@@ -27,6 +28,9 @@ const renderTimeout = time.Minute
 type Renderer struct {
 	// Bundles is the cache. The size of Bundles must be set before the first use.
 	Bundles render.Cache
+	// LoadTimeout is the deadline for loading one artefact and for reading the capabilities of a runtime. By default,
+	// LoadTimeout is 20 s. LoadTimeout must be set before the first use.
+	LoadTimeout time.Duration
 
 	loads    singleflight.Group
 	mu       sync.Mutex
@@ -42,9 +46,10 @@ func (r *Renderer) Bundle(
 	ctx context.Context, s Source, options render.Options,
 	capabilities func(ctx context.Context, queries []string) (render.Capabilities, error),
 ) (*render.Bundle, error) {
-	rendering, stop := context.WithTimeout(ctx, loadTimeout+renderTimeout)
+	timeout := cmp.Or(r.LoadTimeout, loadTimeout)
+	rendering, stop := context.WithTimeout(ctx, timeout+renderTimeout)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	queries, err := r.capabilityQueriesOf(ctx, s)
 	if err != nil {
@@ -84,7 +89,7 @@ func (r *Renderer) capabilityQueriesOf(ctx context.Context, s Source) ([]string,
 		return queries, nil
 	}
 	answers := r.loads.DoChan(key, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(r.LoadTimeout, loadTimeout))
 		defer cancel()
 		content, err := s.load(ctx)
 		if err != nil {

@@ -3,11 +3,12 @@ package source
 import (
 	"archive/tar"
 	"bytes"
+	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	library "github.com/kyma-fleet/lifecycle-manager/manifest"
@@ -25,40 +26,39 @@ func TestSlowChart(t *testing.T) {
 	if _, err := w.Write([]byte(about)); err != nil || w.Close() != nil {
 		t.Fatal(err)
 	}
-	var requests atomic.Int32
-	slow := make(chan struct{})
-	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		requests.Add(1)
-		<-slow
-		_, _ = w.Write(packed.Bytes())
-	}))
-	defer host.Close()
-
-	f := &Finder{}
-	from := &library.Repository{URL: host.URL}
-	fetch := func() error {
-		_, err := f.downloadChart(t.Context(), from, library.ChartVersion{Name: "c", Version: "1.0.0",
-			URL: host.URL + "/c.tgz"}, "c")
-		return err
-	}
-	for range 2 {
-		start := time.Now()
-		if err := fetch(); err == nil || !strings.Contains(err.Error(), "chart c 1.0.0 to be downloaded") ||
-			time.Since(start) < answerTimeout {
-			t.Errorf("a slow host: got %v, want what it waits for", err)
+	synctest.Test(t, func(t *testing.T) {
+		const host = "https://charts.example.com"
+		var requests atomic.Int32
+		slow := make(chan struct{})
+		f := &Finder{}
+		from := &library.Repository{URL: host, Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+			requests.Add(1)
+			<-slow
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(packed.Bytes()))}, nil
+		})}
+		fetch := func() error {
+			_, err := f.downloadChart(t.Context(), from, library.ChartVersion{Name: "c", Version: "1.0.0",
+				URL: host + "/c.tgz"}, "c")
+			return err
 		}
-	}
-	close(slow)
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		err := fetch()
-		if err == nil {
-			break
+		for range 2 {
+			start := time.Now()
+			if err := fetch(); err == nil || !strings.Contains(err.Error(), "chart c 1.0.0 to be downloaded") ||
+				time.Since(start) != answerTimeout {
+				t.Errorf("a slow host: got %v after %s, want what it waits for", err, time.Since(start))
+			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the host has answered, but the chart is not returned: %v", err)
+		close(slow)
+		synctest.Wait()
+		for range 2 {
+			if err := fetch(); err != nil || requests.Load() != 1 {
+				t.Errorf("the host has answered: %v after %d downloads, want one for all", err, requests.Load())
+			}
 		}
-	}
-	if err := fetch(); err != nil || requests.Load() != 1 {
-		t.Errorf("again: %v after %d downloads, want one for all", err, requests.Load())
-	}
+	})
 }
+
+// roundTrip is a function that answers requests without a network connection.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

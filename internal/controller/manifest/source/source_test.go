@@ -188,26 +188,29 @@ func TestCredentials(t *testing.T) {
 
 // TestCredentialsAreCached checks that Secrets are read once per credentialCachePeriod.
 func TestCredentialsAreCached(t *testing.T) {
-	basic := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", Labels: map[string]string{"a": "b"}},
-		Type:       corev1.SecretTypeBasicAuth,
-		Data:       map[string][]byte{"username": []byte("me")},
-	}
-	secrets := fake.NewClientBuilder().WithObjects(basic).Build()
-	f := NewFinder(Options{Secrets: secrets})
-	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
-	if _, err := f.credentialsOf(t.Context(), "n", selector); err != nil {
-		t.Fatal(err)
-	}
-	if err := secrets.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace("n")); err != nil {
-		t.Fatal(err)
-	}
-	if c, err := f.credentialsOf(t.Context(), "n", selector); err != nil || c.username != "me" {
-		t.Errorf("the credentials are read again: %q, %v", c.username, err)
-	}
-	if _, err := f.credentialsOf(retry.WithTime(t.Context(), time.Now()), "n", selector); err == nil {
-		t.Error("a retry uses credentials from before it")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		basic := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", Labels: map[string]string{"a": "b"}},
+			Type:       corev1.SecretTypeBasicAuth,
+			Data:       map[string][]byte{"username": []byte("me")},
+		}
+		secrets := fake.NewClientBuilder().WithObjects(basic).Build()
+		f := NewFinder(Options{Secrets: secrets})
+		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+		if _, err := f.credentialsOf(t.Context(), "n", selector); err != nil {
+			t.Fatal(err)
+		}
+		if err := secrets.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace("n")); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := f.credentialsOf(t.Context(), "n", selector); err != nil || c.username != "me" {
+			t.Errorf("the credentials are read again: %q, %v", c.username, err)
+		}
+		time.Sleep(time.Millisecond)
+		if _, err := f.credentialsOf(retry.WithTime(t.Context(), time.Now()), "n", selector); err == nil {
+			t.Error("a retry uses credentials from before it")
+		}
+	})
 }
 
 // TestFolder checks that only folders below LocalSources are read, and that a change of their content changes the
@@ -324,13 +327,13 @@ func TestFailure(t *testing.T) {
 			t.Fatalf("got %v after %d renderings, want %d", err, runner.count, want)
 		}
 	}
-	var first Renderer
+	first := Renderer{LoadTimeout: 5 * time.Minute}
 	fail(ctx, &first, render.Options{}, 1)
 	f := last
 	fail(ctx, &first, render.Options{}, 1)
 	fail(ctx, &first, render.Options{PullSecret: "p"}, 2) // other objects
 
-	var restarted Renderer
+	restarted := Renderer{LoadTimeout: 5 * time.Minute}
 	restarted.Remember(f)
 	if fail(ctx, &restarted, render.Options{}, 2); last != f {
 		t.Errorf("after a restart, the failure is %v, and was %v", last, f)

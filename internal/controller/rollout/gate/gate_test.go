@@ -9,20 +9,29 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
+// inMemory answers requests without a network connection and without waiting, so that no timeout stops a request.
+type inMemory struct{ http.Handler }
+
+func (h inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
 // TestRead checks the answers of gates: only a clear answer passes or fails.
 func TestRead(t *testing.T) {
+	const host = "http://gate.example.com"
 	answer, status := "", http.StatusOK
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := inMemory{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if status == http.StatusFound {
 			http.Redirect(w, r, "/elsewhere", status)
 			return
 		}
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(answer))
-	}))
-	defer server.Close()
-	promQL := &v1beta2.RolloutGate{Name: "errors", PromQL: &v1beta2.PromQLGate{Expr: "up", URL: server.URL}}
-	webhook := &v1beta2.RolloutGate{Name: "hook", Webhook: &v1beta2.WebhookGate{URL: server.URL + "/gate"}}
+	})}
+	promQL := &v1beta2.RolloutGate{Name: "errors", PromQL: &v1beta2.PromQLGate{Expr: "up", URL: host}}
+	webhook := &v1beta2.RolloutGate{Name: "hook", Webhook: &v1beta2.WebhookGate{URL: host + "/gate"}}
 	vector := func(value string) string {
 		return `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"` + value + `"]}]}}`
 	}
@@ -57,13 +66,13 @@ func TestRead(t *testing.T) {
 			want: v1beta2.GateUnknown,
 		},
 		"LongerName": {
-			gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/ga",
+			gate: webhook, answer: `{"result":"pass"}`, allow: host + "/ga",
 			want: v1beta2.GateUnknown,
 		},
-		"Below": {gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/", want: v1beta2.GatePass},
-		"Same":  {gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/gate", want: v1beta2.GatePass},
+		"Below": {gate: webhook, answer: `{"result":"pass"}`, allow: host + "/", want: v1beta2.GatePass},
+		"Same":  {gate: webhook, answer: `{"result":"pass"}`, allow: host + "/gate", want: v1beta2.GatePass},
 		"OtherPath": {
-			gate: webhook, answer: `{"result":"pass"}`, allow: server.URL + "/other",
+			gate: webhook, answer: `{"result":"pass"}`, allow: host + "/other",
 			want: v1beta2.GateUnknown,
 		},
 	} {
@@ -72,11 +81,11 @@ func TestRead(t *testing.T) {
 			if c.status != 0 {
 				status = c.status
 			}
-			allow := server.URL
+			allow := host
 			if c.allow != "" {
 				allow = c.allow
 			}
-			g := &Reader{Allow: []string{allow}}
+			g := &Reader{Allow: []string{allow}, Client: &http.Client{Transport: server}}
 			if state, message := g.Read(t.Context(), &v1beta2.ModuleRollout{}, c.gate); state != c.want {
 				t.Errorf("%s (%s), want %s", state, message, c.want)
 			}
