@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// deadline is the timeout of every wait in the tests.
-const deadline = 20 * time.Second
+// deadline is the timeout of every wait in the tests. It is long, so that tests pass on a slow machine, too.
+const deadline = 3 * time.Minute
 
 // fakeAPI is an API server that serves one resource, things.example.com/v1. Tests can change what fakeAPI answers.
 type fakeAPI struct {
@@ -132,6 +132,10 @@ func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request) {
 	}
 	for {
 		f.mu.Lock()
+		if f.status != 0 { // CloseClientConnections does not wait until this connection is closed
+			f.mu.Unlock()
+			return
+		}
 		tick := f.tick
 		var events [][]byte
 		for _, c := range f.changes {

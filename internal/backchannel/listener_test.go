@@ -73,6 +73,11 @@ func listen(t testing.TB, change func(*Options), roots ...*root) *testListener {
 	if change != nil {
 		change(&o)
 	}
+	// The defaults are too short for a slow machine. A test that needs a short timeout sets it itself.
+	for _, timeout := range []*time.Duration{&o.Limits.HeaderTimeout, &o.Limits.BodyTimeout,
+		&o.Limits.ForwardTimeout, &o.Limits.RouteTimeout, &o.Limits.DrainTimeout} {
+		setDefault(timeout, waitTimeout)
+	}
 	if o.ForwardedAddress != "" {
 		o.ForwardedAddress = freeAddress(t)
 		e.plain = "http://" + o.ForwardedAddress
@@ -330,7 +335,7 @@ func TestAnswers(t *testing.T) {
 		},
 		"Revoked": {
 			reason: "it was issued before the mark",
-			own:    ca.issue(t, certRequest{name: "c", uid: "uid-c", issuedAt: time.Now().Add(-2 * time.Minute)}),
+			own:    ca.issue(t, certRequest{name: "c", uid: "uid-c", issuedAt: time.Now().Add(-30 * time.Minute)}),
 			method: "POST",
 			path:   eventPath,
 			body:   recorded,
@@ -339,7 +344,7 @@ func TestAnswers(t *testing.T) {
 		},
 		"RevokedOfOthers": {
 			reason: "certificates of other authorities are not back-dated",
-			own:    ca.issue(t, certRequest{name: "c", from: -2 * time.Minute}),
+			own:    ca.issue(t, certRequest{name: "c", from: -30 * time.Minute}),
 			method: "POST",
 			path:   eventPath,
 			body:   recorded,
@@ -624,8 +629,10 @@ func TestForeverOpen(t *testing.T) {
 	says(last, 200, "the others")
 
 	var brief *http.Client
-	eventually(t, "a certificate is used before it ends", func() bool { // it ends at a full second: after 0.5 s to 1.5 s
-		brief = client(t, first, third.issue(t, certRequest{name: "a", uid: "uid-a", valid: 1500 * time.Millisecond}))
+	valid := 1500 * time.Millisecond // or up to a second less, because a certificate ends at a full second
+	eventually(t, "a certificate is used before it ends", func() bool {
+		brief = client(t, first, third.issue(t, certRequest{name: "a", uid: "uid-a", valid: valid}))
+		valid = min(2*valid, waitTimeout/2) // on a slow machine, the first ones end before they are used
 		return call(t, brief, "POST", e.url(heartbeatPath), `{"boot":"x"}`).status == 200
 	})
 	eventually(t, "it ends on the open connection", func() bool {

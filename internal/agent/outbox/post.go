@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// postTimeout is the timeout of one request to the listener.
+// postTimeout is the default of Poster.Timeout.
 const postTimeout = 15 * time.Second
 
 // Poster sends requests to the listener in the control plane.
@@ -29,13 +29,17 @@ type Poster struct {
 	metrics           Metrics
 	answered          func(instance string) // called with the name of the listener process that answered
 
+	// Timeout is the timeout of one request to the listener. The timeout of the TLS handshake is two thirds of Timeout.
+	// Timeout must not be changed after the first call of UseCertificate. Default 15 s.
+	Timeout time.Duration
+
 	client atomic.Pointer[http.Client] // uses the current certificate; nil before the first certificate
 }
 
 // NewPoster returns a Poster. The Poster cannot send requests before UseCertificate is called. The function answered is
 // called with the name of the listener process that answered.
 func NewPoster(address, contract string, log logr.Logger, m Metrics, answered func(instance string)) *Poster {
-	return &Poster{address: address, contract: contract, log: log, metrics: m, answered: answered}
+	return &Poster{address: address, contract: contract, log: log, metrics: m, answered: answered, Timeout: postTimeout}
 }
 
 // UseCertificate sets the client certificate and the trusted roots for new connections. Open connections with the
@@ -55,7 +59,7 @@ func (p *Poster) UseCertificate(roots *x509.CertPool, certificate *tls.Certifica
 		MaxConnsPerHost:        2,
 		MaxIdleConnsPerHost:    2,
 		IdleConnTimeout:        5 * time.Minute,
-		TLSHandshakeTimeout:    10 * time.Second,
+		TLSHandshakeTimeout:    p.Timeout * 2 / 3,
 		MaxResponseHeaderBytes: 16 << 10,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
 	}
@@ -89,7 +93,7 @@ func (p *Poster) Post(ctx context.Context, manager, messageKind string, body []b
 	if client == nil {
 		return reply, fmt.Errorf("posting to %s: there are no certificates yet", p.address)
 	}
-	ctx, cancel := context.WithTimeout(ctx, postTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	target := url.URL{Scheme: "https", Host: p.address, Path: "/" + p.contract + "/" + manager + "/" + messageKind}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), http.NoBody)

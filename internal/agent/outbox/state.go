@@ -14,9 +14,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
+// stateTimeout is the deadline for the reads of one event. Tests change it.
+var stateTimeout = 5 * time.Second
+
 const (
-	stateTimeout = 5 * time.Second // deadline for the reads of one event
-	maxStates    = 20              // maximum number of reads for the start of a watch
+	maxStates = 20 // maximum number of reads for the start of a watch
 	// maxReadBytes is the maximum size of an object that the agent reads for its state. The size of the object includes
 	// all of its fields, also those that are not part of its state. For an object larger than maxReadBytes, the event
 	// has no state. The size of the objects that the agent reads is limited because many objects may be read at the

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
@@ -18,6 +19,8 @@ import (
 // TestStates checks which events contain the state of an object. An event contains the state only if the watch list
 // requests it, and if the object is small and can be read.
 func TestStates(t *testing.T) {
+	defer func(before time.Duration) { stateTimeout = before }(stateTimeout)
+	stateTimeout = 3 * time.Minute // long enough for a slow machine
 	var reads, endless atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reads.Add(1)

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -699,23 +700,26 @@ func TestCertManagerDue(t *testing.T) {
 // TestNotReadYet checks that a call directly after the start waits for the Secret first, and returns the reason if the
 // Secret cannot be read.
 func TestNotReadYet(t *testing.T) {
-	a, err := New(Options{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := a.Issue(ctx, Subject{CommonName: "a", UID: "u"}); reasonOf(err) != v1beta2.ReasonAuthorityNotReady {
-		t.Errorf("got %v", err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if _, err := a.Issue(t.Context(), Subject{CommonName: "a", UID: "u"}); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) { // the call waits only for a limited time, which does not pass here
+		a, err := New(Options{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
+		if err != nil {
+			t.Fatal(err)
 		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = a.Issue(ctx, Subject{CommonName: "a", UID: "u"})
+		if reasonOf(err) != v1beta2.ReasonAuthorityNotReady {
+			t.Errorf("got %v", err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := a.Issue(t.Context(), Subject{CommonName: "a", UID: "u"}); err != nil {
+				t.Error(err)
+			}
+		})
+		syncOnce(t, a)
+		wg.Wait()
 	})
-	syncOnce(t, a)
-	wg.Wait()
 }
 
 // TestIngress checks the certificate of the ingress: it is valid only for servers, is kept while it is valid, and is
