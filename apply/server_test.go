@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -54,14 +56,18 @@ func newServer(t testing.TB) *server {
 	return s
 }
 
-// cluster returns a Cluster that sends its requests to this server.
+// cluster returns a Cluster that sends its requests to this server. The result of a test does not depend on the speed
+// of the machine: the default of RequestTimeout is 10 minutes, and the clock of the Cluster stands still.
 func (s *server) cluster(opts ClusterOptions) *Cluster {
 	s.t.Helper()
+	opts.RequestTimeout = cmp.Or(opts.RequestTimeout, 10*time.Minute)
 	c, err := New(&rest.Config{Host: s.URL}, nil, opts)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(c.http.CloseIdleConnections)
+	now := time.Now()
+	c.now = func() time.Time { return now } // what the Cluster has cached does not expire
 	return c
 }
 

@@ -93,6 +93,7 @@ type Options struct {
 
 	now      func() time.Time // the default is time.Now; tests can replace it
 	interval time.Duration    // the default is syncInterval; tests can replace it
+	slack    time.Duration    // is added to all timeouts of the server; the default is 0; tests can set it
 }
 
 // Webhook is the conversion webhook. Webhook is a runnable of a controller-runtime manager.
@@ -156,9 +157,9 @@ func (w *Webhook) Start(ctx context.Context) error {
 	mux.HandleFunc("POST "+Path, w.review)
 	server := &http.Server{
 		Handler:           mux,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       15 * time.Second,
-		WriteTimeout:      30 * time.Second,
+		ReadHeaderTimeout: 5*time.Second + w.slack,
+		ReadTimeout:       15*time.Second + w.slack,
+		WriteTimeout:      30*time.Second + w.slack,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: w.servedCertificate},
@@ -169,7 +170,7 @@ func (w *Webhook) Start(ctx context.Context) error {
 	if err := w.syncUntilEnd(ctx, ended); err != nil {
 		return fmt.Errorf("serving conversions: %w", err)
 	}
-	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout+w.slack)
 	defer cancel()
 	if err := server.Shutdown(shutdown); err != nil {
 		return errors.Join(fmt.Errorf("stopping the conversion webhook: %w", err), server.Close())

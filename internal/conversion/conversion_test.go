@@ -371,23 +371,25 @@ func TestMissingVersion(t *testing.T) {
 // TestServe checks requests over TLS: a client that trusts the CAs in the CRD gets answers, even after a rotation of
 // the certificate without a restart.
 func TestServe(t *testing.T) {
+	const longTimeout = 3 * time.Minute // only a test that fails waits so long, also on a slow machine
 	c := newControlPlane(t)
 	w := newWebhook(t, c, nil, func(o *Options) {
-		o.Service, o.URL, o.interval = "", "https://127.0.0.1:1/convert", 10*time.Millisecond
+		o.Service, o.URL = "", "https://127.0.0.1:1/convert"
+		o.interval, o.slack = 10*time.Millisecond, longTimeout
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Start(ctx) }()
 	until := func(what string, done func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !done(); {
+		for deadline := time.Now().Add(longTimeout); !done(); {
 			select {
 			case err := <-ended:
 				t.Fatalf("%s: ended with %v", what, err)
 			case <-time.After(5 * time.Millisecond):
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%s: not seen in 20 s", what)
+				t.Fatalf("%s: not seen in %s", what, longTimeout)
 			}
 		}
 	}

@@ -11,21 +11,40 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// startDNS starts a DNS server. startDNS answers the n-th query for IPv4 addresses with the n-th address, and later
-// queries with the last address.
-func startDNS(t *testing.T, addresses ...string) *net.Resolver {
+// longTimeout is the timeout of connections and of queries for addresses. Only a test that fails waits so long, also on
+// a slow machine.
+const longTimeout = time.Minute
+
+// newTransport returns a Transport with longTimeout.
+func newTransport(o Options) *Transport {
+	transport := New(o)
+	transport.dialer.Timeout, transport.http.TLSHandshakeTimeout = longTimeout, longTimeout
+	return transport
+}
+
+// dnsConn is a connection to a DNS server. By default, a resolver gives a query up after 5 seconds. The deadline of a
+// dnsConn is later.
+type dnsConn struct{ *net.UDPConn }
+
+func (c dnsConn) SetDeadline(at time.Time) error { return c.UDPConn.SetDeadline(at.Add(longTimeout)) }
+
+// startDNS starts a DNS server. The server answers queries for IPv4 addresses with the address to which answer points.
+// answer is at first the address in the parameter.
+func startDNS(t *testing.T, address string) (resolver *net.Resolver, answer *atomic.Pointer[string]) {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
+	answer = &atomic.Pointer[string]{}
+	answer.Store(&address)
 	go func() {
-		asked := 0
 		for buffer := make([]byte, 1500); ; {
 			n, from, err := server.ReadFrom(buffer)
 			if err != nil {
@@ -37,21 +56,24 @@ func startDNS(t *testing.T, addresses ...string) *net.Resolver {
 			}
 			m.Response, m.Additionals = true, nil
 			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
-				ip := netip.MustParseAddr(addresses[min(asked, len(addresses)-1)]).As4()
+				ip := netip.MustParseAddr(*answer.Load()).As4()
 				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class,
 					Type: q.Type}, Body: &dnsmessage.AResource{A: ip}}}
-				asked++
 			}
-			answer, err := m.Pack()
+			packed, err := m.Pack()
 			if err != nil {
 				continue
 			}
-			_, _ = server.WriteTo(answer, from)
+			_, _ = server.WriteTo(packed, from)
 		}
 	}()
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", server.LocalAddr().String())
-	}}
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		c, err := net.DialUDP("udp", nil, server.LocalAddr().(*net.UDPAddr))
+		if err != nil {
+			return nil, err
+		}
+		return dnsConn{c}, nil
+	}}, answer
 }
 
 // get sends a request and returns its error.
@@ -102,11 +124,12 @@ func TestRebinding(t *testing.T) {
 	port := server.URL[strings.LastIndex(server.URL, ":")+1:]
 	location := "http://charts.example.com:" + port
 
-	resolver := startDNS(t, "192.0.2.1", "127.0.0.1")
+	resolver, answer := startDNS(t, "192.0.2.1")
 	if ips, err := resolver.LookupHost(t.Context(), "charts.example.com"); err != nil || ips[0] != "192.0.2.1" {
 		t.Fatalf("got %v, %v", ips, err)
 	}
-	transport := New(Options{Hint: "allow it with --flag"})
+	answer.Store(new("127.0.0.1"))
+	transport := newTransport(Options{Hint: "allow it with --flag"})
 	transport.dialer.Resolver = resolver
 	err := get(t, transport, location)
 	refused, ok := errors.AsType[*Error](err)
@@ -121,7 +144,7 @@ func TestRebinding(t *testing.T) {
 		"Registry":   {Configured: []string{"oci://charts.example.com:" + port}, Deny: mustParsePrefixes("127.0.0.1/32")},
 	} {
 		requests.Store(0)
-		transport := New(o)
+		transport := newTransport(o)
 		transport.dialer.Resolver = resolver
 		if err := get(t, transport, location); err != nil || requests.Load() != 1 {
 			t.Errorf("%s: got %v after %d requests", name, err, requests.Load())
@@ -134,11 +157,12 @@ func TestRebinding(t *testing.T) {
 func TestConfigured(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	if err := get(t, New(Options{Configured: []string{"http://127.0.0.1:1"}}), server.URL); !IsRefused(err) {
+	transport := newTransport(Options{Configured: []string{"http://127.0.0.1:1"}})
+	if err := get(t, transport, server.URL); !IsRefused(err) {
 		t.Errorf("another port: got %v", err)
 	}
-	transport := New(Options{Configured: []string{"registry.example.com"}})
-	transport.dialer.Resolver = startDNS(t, "169.254.169.254")
+	transport = newTransport(Options{Configured: []string{"registry.example.com"}})
+	transport.dialer.Resolver, _ = startDNS(t, "169.254.169.254")
 	if err := get(t, transport, "http://registry.example.com/latest"); !IsRefused(err) {
 		t.Errorf("metadata: got %v", err)
 	}
@@ -153,10 +177,10 @@ func TestRedirects(t *testing.T) {
 		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 	}))
 	defer home.Close()
-	if err := get(t, New(Options{Configured: []string{home.URL}}), home.URL); !IsRefused(err) {
+	if err := get(t, newTransport(Options{Configured: []string{home.URL}}), home.URL); !IsRefused(err) {
 		t.Errorf("to loopback: got %v", err)
 	}
-	open := New(Options{Allow: mustParsePrefixes("127.0.0.0/8")})
+	open := newTransport(Options{Allow: mustParsePrefixes("127.0.0.0/8")})
 	if err := get(t, open, home.URL); err != nil || requests.Load() != 1 {
 		t.Errorf("to another host: got %v after %d requests", err, requests.Load())
 	}
@@ -193,7 +217,7 @@ func TestProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := New(Options{})
+	transport := newTransport(Options{})
 	transport.proxy = http.ProxyURL(at)
 	if err := get(t, transport, "http://169.254.169.254/latest"); !IsRefused(err) || asked.Load() != nil {
 		t.Errorf("got %v, the proxy was asked for %v", err, asked.Load())

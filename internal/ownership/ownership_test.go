@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
@@ -209,7 +210,7 @@ func newTestCluster(t *testing.T, answers map[string]any) (*apply.Cluster, *[]st
 		_ = json.NewEncoder(w).Encode(answer)
 	}))
 	t.Cleanup(s.Close)
-	c, err := apply.New(&rest.Config{Host: s.URL}, s.Client(), apply.ClusterOptions{})
+	c, err := apply.New(&rest.Config{Host: s.URL}, s.Client(), apply.ClusterOptions{RequestTimeout: 3 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

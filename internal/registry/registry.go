@@ -131,6 +131,8 @@ type Registry struct {
 	host  string // host[:port]
 	plain bool   // plain HTTP for all requests to host
 
+	pullTimeout time.Duration // the constant pullTimeout, except in tests
+
 	pulls      singleflight.Group
 	components *cache[*Component]
 	layers     *cache[[]byte]          // by digest
@@ -193,7 +195,7 @@ func newRegistry(opts Options, now func() time.Time) (*Registry, error) {
 	}
 	host, _, _ := strings.Cut(base, "/")
 	r := &Registry{
-		opts: opts, base: base, host: host, plain: plain,
+		opts: opts, base: base, host: host, plain: plain, pullTimeout: pullTimeout,
 		components: newCache[*Component](maxComponents, now),
 		layers:     newCache[[]byte](opts.CacheBytes, now),
 		tags:       newCache[string](maxComponents, now),
@@ -424,7 +426,7 @@ func pullOnce[T any](ctx context.Context, r *Registry, key, what string, pull fu
 		return none, err
 	}
 	results := r.pulls.DoChan(key, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pullTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.pullTimeout)
 		defer cancel()
 		v, err := pull(ctx)
 		if err != nil {

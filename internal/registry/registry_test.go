@@ -74,6 +74,18 @@ func newServer(t *testing.T, options ...fake.Option) *server {
 
 func (s *server) host() string { return strings.TrimPrefix(s.URL, "http://") }
 
+// transport returns a transport that sends all requests to this server, whatever their host is. A test that counts
+// requests uses transport with a host that is not local: if a local host does not respond to GET /v2/ within 300 ms,
+// the library go-containerregistry sends this request a second time.
+func (s *server) transport(t *testing.T) *http.Transport {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	t.Cleanup(transport.CloseIdleConnections)
+	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, s.host())
+	}
+	return transport
+}
+
 // takeRequests returns the requests since its last call.
 func (s *server) takeRequests() []string {
 	s.mu.Lock()
@@ -107,6 +119,8 @@ func (c *clock) forward(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
+// openRegistry returns a Registry, and its clock that only the test moves. The timeout of a pull is 10 minutes, because
+// a test can hold a response until many goroutines have started.
 func openRegistry(t *testing.T, opts Options) (*Registry, *clock) {
 	t.Helper()
 	c := &clock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -119,6 +133,7 @@ func openRegistry(t *testing.T, opts Options) (*Registry, *clock) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.pullTimeout = 10 * time.Minute
 	return r, c
 }
 
@@ -408,7 +423,7 @@ func TestRequests(t *testing.T) {
 	push(t, writer, sampleArchive())
 	s.takeRequests()
 
-	r, _ := openRegistry(t, Options{Host: "http://" + s.host()})
+	r, _ := openRegistry(t, Options{Host: "http://registry.example.com", Transport: s.transport(t)})
 	pull := func() error {
 		c, err := r.Component(t.Context(), component, "1.2.3")
 		if err != nil {
@@ -632,11 +647,7 @@ func TestPlainHTTP(t *testing.T) {
 	s := newServer(t)
 	var schemes []string
 	var mu sync.Mutex
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	t.Cleanup(transport.CloseIdleConnections)
-	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, s.host())
-	}
+	transport := s.transport(t)
 	r, _ := openRegistry(t, Options{Host: "http://registry.example.com",
 		Transport: roundTripper(func(request *http.Request) (*http.Response, error) {
 			mu.Lock()

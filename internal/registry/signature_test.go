@@ -875,7 +875,8 @@ func TestSignedLater(t *testing.T) {
 func TestManyVerify(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
-	r, _ := openRegistry(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
+	r, _ := openRegistry(t, Options{Host: "http://registry.example.com", Transport: g.s.transport(t),
+		Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
 	layer := Layer{Component: component, Version: "1.2.3", Ref: ocm.DigestOf(tarredSample(t))}
 	g.s.takeRequests()
 	var callers sync.WaitGroup

@@ -18,8 +18,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/answer"
 )
 
-// netDialer opens the network connections to runtimes.
+// netDialer opens the network connections to runtimes. Tests change its timeout.
 var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+
+// probeTimeout is the deadline of a probe. Tests change it.
+var probeTimeout = 10 * time.Second
 
 const (
 	// minProbeDelay and maxProbeDelay are the limits for the delay before each probe of a runtime that does not answer.
@@ -27,8 +30,6 @@ const (
 	// breaker closes soon after a short outage, and during a long outage less than one probe a minute is sent.
 	minProbeDelay = 500 * time.Millisecond
 	maxProbeDelay = 80 * time.Second
-	// probeTimeout is the deadline of a probe.
-	probeTimeout = 10 * time.Second
 )
 
 // Reasons of an Error. The reason codes do not change, because conditions and events contain them.

@@ -29,6 +29,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
+// longTimeout is the timeout of connections, probes and requests. No test waits so long, unless it fails. With the
+// default timeouts, a test would take a runtime on a slow machine for unreachable.
+const longTimeout = 10 * time.Minute
+
+// TestMain replaces the timeouts that are the same for all pools.
+func TestMain(m *testing.M) {
+	netDialer.Timeout, probeTimeout = longTimeout, longTimeout
+	m.Run()
+}
+
 // server is a fake API server of a runtime. server accepts one token and counts requests.
 type server struct {
 	*httptest.Server
@@ -96,8 +106,8 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 	}
 	kcp := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
 		WithIndex(&corev1.Secret{}, KymaNameIndex, KymaIndexValues).Build()
-	// No test waits for the timeout. A large answer takes seconds, because answer.Transport reads it at a limited rate.
-	pool, err := New(t.Context(), Options{Cache: kcp, Live: kcp, Namespace: "kcp-system", Timeout: time.Minute})
+	// A large answer takes seconds, because answer.Transport reads it at a limited rate.
+	pool, err := New(t.Context(), Options{Cache: kcp, Live: kcp, Namespace: "kcp-system", Timeout: longTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +241,7 @@ func TestCloseIdleConnections(t *testing.T) {
 		rt.CloseIdleConnections()
 		select {
 		case <-s.closed:
-		case <-time.After(10 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("the connection is still open")
 		}
 	}
@@ -486,7 +496,7 @@ func TestLargeObjects(t *testing.T) {
 	})
 	_, kcp := newPool(t, secret("a", s.kubeconfig("first")))
 	pool, err := New(t.Context(), Options{Cache: kcp, Live: kcp, Namespace: "kcp-system", Watch: true,
-		Memory: 16 << 20, AnswerRate: 1 << 30})
+		Memory: 16 << 20, AnswerRate: 1 << 30, Timeout: longTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,6 +78,9 @@ func exemplar(t *testing.T, h prometheus.Histogram) string {
 }
 
 func TestTrace(t *testing.T) {
+	// The exporter, in milliseconds, and the provider drop spans that have not arrived within their timeouts.
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")
+	t.Setenv("OTEL_BSP_EXPORT_TIMEOUT", "60000")
 	defer func(before time.Duration) { flushTimeout = before }(flushTimeout)
 	flushTimeout = time.Minute
 	s, endpoint := startSink(t)
