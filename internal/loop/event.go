@@ -15,16 +15,16 @@ import (
 )
 
 // SpecLabelsOrAnnotationsChanged returns a predicate that accepts updates of the spec, of labels and of annotations,
-// the start of a deletion, and every creation and deletion. The predicate does not accept changes of only the ignored
-// annotations, because a controller writes these annotations itself to record something.
-func SpecLabelsOrAnnotationsChanged(ignoredAnnotations ...string) predicate.Predicate {
+// the start of a deletion, and every creation and deletion. The predicate does not accept changes of only the labels and
+// annotations with the ignored keys, because a controller writes these itself to record something.
+func SpecLabelsOrAnnotationsChanged(ignoredKeys ...string) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
 		return before.GetGeneration() != after.GetGeneration() ||
 			before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
-			!maps.Equal(before.GetLabels(), after.GetLabels()) ||
-			!maps.Equal(withoutKeys(before.GetAnnotations(), ignoredAnnotations),
-				withoutKeys(after.GetAnnotations(), ignoredAnnotations))
+			!maps.Equal(withoutKeys(before.GetLabels(), ignoredKeys), withoutKeys(after.GetLabels(), ignoredKeys)) ||
+			!maps.Equal(withoutKeys(before.GetAnnotations(), ignoredKeys),
+				withoutKeys(after.GetAnnotations(), ignoredKeys))
 	}}
 }
 

@@ -30,6 +30,8 @@ func TestSpecChanged(t *testing.T) {
 			func(k *v1beta2.Kyma) { k.Annotations = map[string]string{"a": "b"} }, true},
 		"Ignored": {"a controller's own record",
 			func(k *v1beta2.Kyma) { k.Annotations = map[string]string{"ignored": "b"} }, false},
+		"IgnoredLabel": {"a controller's own label",
+			func(k *v1beta2.Kyma) { k.Labels = map[string]string{"ignored": "b"} }, false},
 		"Both": {"one that counts", func(k *v1beta2.Kyma) {
 			k.Annotations = map[string]string{"ignored": "b",
 				"a": "b"}

@@ -258,7 +258,9 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	specChanged := builder.WithPredicates(loop.SpecLabelsOrAnnotationsChanged(recordAnnotations...))
 	b := ctrl.NewControllerManagedBy(mgr).
-		For(&v1beta2.Kyma{}, specChanged).
+		// The first reconcile of a Kyma adds the label LabelManagedBy, and needs no second reconcile for this.
+		For(&v1beta2.Kyma{}, builder.WithPredicates(
+			loop.SpecLabelsOrAnnotationsChanged(append(slices.Clip(recordAnnotations), v1beta2.LabelManagedBy)...))).
 		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.probeRuntimeOfRetriedKyma)).
 		Watches(&v1beta2.Manifest{}, r.onManifest()).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(),
@@ -276,7 +278,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		Named("kyma").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
 	if !r.InCluster {
-		b = b.WatchesMetadata(runtimes.NewSecretMetadata(), handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma))
+		b = b.WatchesMetadata(runtimes.NewSecretMetadata(), handler.EnqueueRequestsFromMapFunc(r.requestIfNeeded))
 		if r.PullSecret != "" {
 			b = b.WatchesRawSource(source.Kind(r.PullSecrets, client.Object(&corev1.Secret{}), r.onPullSecret()))
 		}

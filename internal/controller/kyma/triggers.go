@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -18,6 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/catalog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/maintenance"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
@@ -103,6 +105,21 @@ func (r *Reconciler) enqueueWithFleetPriority(kyma string) {
 
 func (r *Reconciler) requestFor(kyma string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: kyma}}
+}
+
+// requestIfNeeded returns a request for the Kyma that an access Secret names. There is no request in two cases:
+//
+//   - The Kyma waits for the admission of its runtime. Its reconcile after the admission reads the Secret.
+//   - The Kyma does not exist, for example because its Secret is created first, and no other controller has requested to
+//     verify the owner of the runtime.
+func (r *Reconciler) requestIfNeeded(ctx context.Context, secret client.Object) []reconcile.Request {
+	return slices.DeleteFunc(loop.RequestForKyma(ctx, secret), func(request reconcile.Request) bool {
+		if r.starting.IsWaiting(request.Name) {
+			return true
+		}
+		err := r.Client.Get(ctx, request.NamespacedName, &v1beta2.Kyma{})
+		return apierrors.IsNotFound(err) && !r.Runtimes.IsVerificationRequested(request.Name)
+	})
 }
 
 // EnqueueAll triggers a reconcile of every Kyma, spread over time.

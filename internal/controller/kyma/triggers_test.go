@@ -182,3 +182,24 @@ func (q *recordingQueue) AddAfter(r reconcile.Request, _ time.Duration) {
 	defer q.mu.Unlock()
 	q.names = append(q.names, r.Name)
 }
+
+// TestRequestIfNeeded checks that an access Secret causes no reconcile while its Kyma does not exist, or waits for the
+// admission of its runtime.
+func TestRequestIfNeeded(t *testing.T) {
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Namespace: "kcp-system", Cache: unread{}, Live: unread{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := fleet(t, 3)
+	r.Runtimes, r.starting = pool, queueing.NewAdmission(1, func(string) {})
+	if !r.starting.Admit("runtime-0") || r.starting.Admit("runtime-1") {
+		t.Fatal("one runtime is admitted, and the other one waits")
+	}
+	for name, want := range map[string]int{"runtime-0": 1, "runtime-1": 0, "runtime-2": 1, "missing": 0} {
+		secret := runtimes.NewSecretMetadata()
+		secret.Namespace, secret.Labels = "kcp-system", map[string]string{v1beta2.LabelKymaName: name}
+		if got := r.requestIfNeeded(t.Context(), secret); len(got) != want {
+			t.Errorf("Kyma %s: got %v, want %d requests", name, got, want)
+		}
+	}
+}

@@ -43,6 +43,7 @@ package orphan
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -135,14 +136,24 @@ func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	}})
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.Kyma{}, createdOrDeleted).
-		Watches(&v1beta2.Manifest{}, handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma), createdOrDeleted).
+		Watches(&v1beta2.Manifest{}, handler.EnqueueRequestsFromMapFunc(r.requestIfKymaIsMissing), createdOrDeleted).
 		Named("orphan").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
 	if !r.InCluster {
-		b = b.WatchesMetadata(runtimes.NewSecretMetadata(), handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma),
-			createdOrDeleted)
+		b = b.WatchesMetadata(runtimes.NewSecretMetadata(), handler.EnqueueRequestsFromMapFunc(
+			r.requestIfKymaIsMissing), createdOrDeleted)
 	}
 	return b.Complete(r)
+}
+
+// requestIfKymaIsMissing returns a request for the Kyma that an object names if this Kyma is not in the cache. A Kyma in
+// the cache needs no reconcile when its Manifests are created: its creation has started the searches, and its deletion
+// triggers the next reconcile.
+func (r *Reconciler) requestIfKymaIsMissing(ctx context.Context, o client.Object) []reconcile.Request {
+	requests := loop.RequestForKyma(ctx, o)
+	return slices.DeleteFunc(requests, func(request reconcile.Request) bool {
+		return r.Client.Get(ctx, request.NamespacedName, &v1beta2.Kyma{}) == nil
+	})
 }
 
 // Reconcile searches for the orphans of one Kyma if the time slot of the Kyma has started.

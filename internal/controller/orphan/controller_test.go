@@ -78,6 +78,25 @@ func named(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "n", Name: name, Labels: map[string]string{v1beta2.LabelKymaName: "k"}}
 }
 
+// TestRequestIfKymaIsMissing checks that the Manifests of a Kyma cause no reconciles as long as the Kyma exists.
+func TestRequestIfKymaIsMissing(t *testing.T) {
+	r, _ := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour},
+		&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}})
+	manifest := &v1beta2.Manifest{ObjectMeta: named("m")}
+	if got := r.requestIfKymaIsMissing(t.Context(), manifest); len(got) > 0 {
+		t.Errorf("the Kyma exists: got %v", got)
+	}
+	manifest.Labels[v1beta2.LabelKymaName] = "other"
+	want := []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: "n", Name: "other"}}}
+	if got := r.requestIfKymaIsMissing(t.Context(), manifest); !slices.Equal(got, want) {
+		t.Errorf("the Kyma does not exist: got %v, want %v", got, want)
+	}
+	manifest.Labels = nil
+	if got := r.requestIfKymaIsMissing(t.Context(), manifest); len(got) > 0 {
+		t.Errorf("the Manifest names no Kyma: got %v", got)
+	}
+}
+
 func TestMissingKyma(t *testing.T) {
 	for name, cleanup := range map[string]bool{"Reported": false, "CleanedUp": true} {
 		t.Run(name, func(t *testing.T) {

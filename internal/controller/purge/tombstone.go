@@ -104,7 +104,6 @@ func (r *Tombstones) Register(ctx context.Context, mgr ctrl.Manager) error {
 		event.UpdateEvent) bool {
 		return false
 	}})
-	enqueueKyma := handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma)
 	countAndEnqueueKyma := handler.EnqueueRequestsFromMapFunc(
 		func(ctx context.Context, o client.Object) []reconcile.Request {
 			r.countTombstones(ctx)
@@ -115,8 +114,8 @@ func (r *Tombstones) Register(ctx context.Context, mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("tombstone").
 		WatchesRawSource(source.Kind(r.options.Held, client.Object(&corev1.ConfigMap{}), countAndEnqueueKyma)).
-		Watches(&v1beta2.Kyma{}, &handler.EnqueueRequestForObject{}, createdOrDeleted).
-		WatchesMetadata(secrets, enqueueKyma).
+		Watches(&v1beta2.Kyma{}, handler.EnqueueRequestsFromMapFunc(r.requestIfTombstoneExists), createdOrDeleted).
+		WatchesMetadata(secrets, handler.EnqueueRequestsFromMapFunc(r.requestIfTombstoneExists)).
 		WatchesRawSource(r.trigger.Source()).
 		WatchesRawSource(source.Func(func(ctx context.Context, _ queueing.Queue) error {
 			r.Shards.OnOpened(func(int) { r.enqueueAll(ctx) })
@@ -124,6 +123,20 @@ func (r *Tombstones) Register(ctx context.Context, mgr ctrl.Manager) error {
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
 		Complete(r)
+}
+
+// requestIfTombstoneExists returns a request for a Kyma, or for the Kyma that an access Secret names, if the Kyma has a
+// tombstone. Only few Kymas have one. If the cache does not have a tombstone yet, the event of its creation triggers the
+// reconcile.
+func (r *Tombstones) requestIfTombstoneExists(ctx context.Context, o client.Object) []reconcile.Request {
+	requests := loop.RequestForKyma(ctx, o)
+	if _, isKyma := o.(*v1beta2.Kyma); isKyma {
+		requests = []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
+	}
+	return slices.DeleteFunc(requests, func(request reconcile.Request) bool {
+		stored, err := r.list(ctx, request.Name)
+		return err == nil && len(stored) == 0
+	})
 }
 
 // enqueueAll enqueues the Kymas of all tombstones. The caller uses enqueueAll when this replica has become responsible
@@ -194,8 +207,7 @@ func (r *Tombstones) countTombstones(ctx context.Context) {
 	}
 }
 
-// list returns the tombstones of a Kyma, the oldest one first. Each event of a Kyma or an access Secret calls list,
-// although few Kymas have a tombstone.
+// list returns the tombstones of a Kyma, the oldest one first. Each event of a Kyma or an access Secret calls list.
 func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored, error) {
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),

@@ -307,3 +307,19 @@ func TestTombstonesAreFoundByIndex(t *testing.T) {
 			"(%d Kymas for purges)", err, r.Concurrency, purges.Concurrency)
 	}
 }
+
+// TestRequestIfTombstoneExists checks that Kymas and access Secrets cause no reconciles if there is no tombstone.
+func TestRequestIfTombstoneExists(t *testing.T) {
+	r, _ := newTombstones(t, Options{}, tombstoneOf(t))
+	for name, want := range map[string]int{"k": 1, "other": 0} {
+		kyma := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}}
+		secret := runtimes.NewSecretMetadata()
+		secret.Namespace, secret.Name, secret.Labels = "n", "s", map[string]string{v1beta2.LabelKymaName: name}
+		for _, o := range []client.Object{kyma, secret} {
+			got := r.requestIfTombstoneExists(t.Context(), o)
+			if len(got) != want || want > 0 && got[0].Name != name {
+				t.Errorf("%T of Kyma %s: got %v, want %d requests", o, name, got, want)
+			}
+		}
+	}
+}
