@@ -12,6 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -37,44 +38,70 @@ type record struct {
 
 // lastRemote is the Kyma in the runtime as the last reconcile has left it.
 type lastRemote struct {
-	kyma   *v1beta2.Kyma // nil if the next reconcile has to read it
+	kyma   *v1beta2.Kyma // nil if the next reconcile has to read it, or create it, see absent
 	readAt time.Time     // when it was read
 	events int           // number of events that show that it may have changed
+	// absent is set if the runtime had no Kyma, and could not store one, because it did not serve the kind yet. absent
+	// is the owner of the runtime that was verified then.
+	absent *ownership.Found
 }
 
 // remoteReusePeriod is the time for which a reconcile may use the Kyma in the runtime that an earlier reconcile has
-// read. While modules are installed, several reconciles of a Kyma follow each other within remoteReusePeriod.
-const remoteReusePeriod = 5 * time.Second
+// read. While modules are installed, several reconciles of a Kyma follow each other within remoteReusePeriod. A change
+// by somebody else ends the period, because it causes an event. In a new runtime, an agent that starts within
+// remoteReusePeriod reports what has changed before; if none starts in this time, the runtime counts as not watched.
+const remoteReusePeriod = 30 * time.Second
 
-// takeCachedRemote returns the Kyma in the runtime that the last reconcile has kept. takeCachedRemote returns nil if
-// this Kyma is too old, if an event has shown that it may have changed, or if a person has requested a retry.
-func (n *run) takeCachedRemote(ctx context.Context) (remote *v1beta2.Kyma) {
+// takeCachedRemote returns the Kyma in the runtime that the last reconcile has kept, and nil if there is none. The
+// result absent is not nil if the last reconcile has found that the runtime has no Kyma, see lastRemote. Both results
+// are nil if the last reconcile is too long ago, if an event has shown that the Kyma may have changed, or if a person
+// has requested a retry.
+func (n *run) takeCachedRemote(ctx context.Context) (remote *v1beta2.Kyma, absent *ownership.Found) {
 	n.editRecord(func(m *record) {
 		last := m.remote
 		reuse := min(remoteReusePeriod, n.Runtimes.PollInterval(n.kyma.Name))
-		if last.kyma != nil && n.now.Sub(last.readAt) < reuse &&
+		if (last.kyma != nil || last.absent != nil) && n.now.Sub(last.readAt) < reuse &&
 			!retry.IsOutdated(ctx, last.readAt) {
-			remote = last.kyma
+			remote, absent = last.kyma, last.absent
 		} else {
 			last.readAt = n.now
 		}
-		m.remote.kyma, n.remoteRead = nil, last
+		last.absent = nil
+		m.remote.kyma, m.remote.absent, n.remoteRead = nil, nil, last
 	})
-	return remote
+	return remote, absent
 }
 
-// cacheRemoteWhileProcessing keeps the Kyma that was read from the runtime in memory, so that the next reconcile need
-// not read it again. The Kyma is kept only if the next reconcile will probably come soon, and if no event about the
-// Kyma has arrived in this reconcile. The Kyma is not kept in three cases:
+// noteRemoteAbsent lets the next reconcile create the Kyma in the runtime without reading it, and without verifying the
+// owner again: the runtime had no Kyma, and did not serve the kind yet. The next reconcile cannot overwrite a Kyma that
+// another client creates in the meantime, see createOrRestoreRemote.
+func (n *run) noteRemoteAbsent() {
+	n.editRecord(func(m *record) {
+		if m.remote.events == n.remoteRead.events {
+			m.remote.absent, m.remote.readAt = &n.owner, n.remoteRead.readAt
+		}
+	})
+}
+
+// readyReusePeriod is like remoteReusePeriod, for a Kyma that has become Ready: the last events about its modules may
+// trigger another reconcile. After readyReusePeriod, memory has only Kymas that are Processing.
+const readyReusePeriod = 5 * time.Second
+
+// cacheRemoteForNextReconcile keeps the Kyma that was read from the runtime in memory, so that the next reconcile need
+// not read it again. Callers use it while a Kyma is Processing, and after its status was changed. The Kyma is kept only
+// if no event about the Kyma has arrived in this reconcile. The Kyma is not kept in four cases:
 //
+//   - The state is neither Processing nor Ready.
 //   - The Kyma requests no modules: see awaitConfirmedRequest.
 //   - The Kyma has been Processing for longer than SlowModuleDelay: a Kyma that is stuck must not occupy memory.
 //   - The runtime is not watched: an event from an agent of the Kyma project may lack the metadata that shows whether
 //     the Kyma has changed.
-func (n *run) cacheRemoteWhileProcessing() {
+func (n *run) cacheRemoteForNextReconcile() {
 	s := &n.kyma.Status
-	if s.State != v1beta2.StateProcessing || len(n.remote.Spec.Modules) == 0 || !n.kyma.DeletionTimestamp.IsZero() ||
-		n.now.Sub(s.LastOperation.LastUpdateTime.Time) >= plan.SlowModuleDelay || !n.Runtimes.IsWatched(n.kyma.Name) {
+	isProcessing := s.State == v1beta2.StateProcessing &&
+		n.now.Sub(s.LastOperation.LastUpdateTime.Time) < plan.SlowModuleDelay
+	if !isProcessing && s.State != v1beta2.StateReady || len(n.remote.Spec.Modules) == 0 ||
+		!n.kyma.DeletionTimestamp.IsZero() || !n.Runtimes.IsWatched(n.kyma.Name) {
 		return
 	}
 	n.editRecord(func(m *record) {
@@ -82,20 +109,42 @@ func (n *run) cacheRemoteWhileProcessing() {
 			m.remote.kyma, m.remote.readAt = n.remote, n.remoteRead.readAt
 		}
 	})
+	if s.State == v1beta2.StateReady {
+		r, name, remote := n.Reconciler, n.kyma.Name, n.remote
+		time.AfterFunc(readyReusePeriod, func() { r.dropCachedRemote(name, remote) })
+	}
+}
+
+// dropCachedRemote drops the copy in memory of a runtime's Kyma if it is still the same copy.
+func (r *Reconciler) dropCachedRemote(kyma string, remote *v1beta2.Kyma) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.known[kyma]; m != nil && m.remote.kyma == remote {
+		m.remote.kyma = nil
+	}
 }
 
 // dropCachedRemoteIfChanged drops the copy in memory of a runtime's Kyma if an event shows that the Kyma may have
-// changed.
-func (r *Reconciler) dropCachedRemoteIfChanged(kyma string, e runtimes.Event) {
-	if o := e.Object; o != nil && !e.Deleted && !r.isRemoteChanged(kyma, o) {
-		return
+// changed. The result reports whether the event shows this.
+func (r *Reconciler) dropCachedRemoteIfChanged(kyma string, e runtimes.Event) (changed bool) {
+	switch {
+	case e.Listed && len(e.Objects) == 1:
+		changed = r.isRemoteChanged(kyma, &e.Objects[0])
+	case e.Object != nil && !e.Deleted:
+		changed = r.isRemoteChanged(kyma, e.Object)
+	default:
+		changed = true // the Kyma is deleted, the connection has changed, or events were missed
+	}
+	if !changed {
+		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.known[kyma]; m != nil {
-		m.remote.kyma = nil
+		m.remote.kyma, m.remote.absent = nil, nil
 		m.remote.events++
 	}
+	return true
 }
 
 // editRecord calls f with the record in memory about the Kyma, under the lock. If this record belongs to a former

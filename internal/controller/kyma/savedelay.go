@@ -61,7 +61,7 @@ func (n *run) deferSave(saved client.Object) (after time.Duration) {
 		after = max(0, processingSaveDelay-time.Since(m.deferredAt))
 	})
 	if after > 0 && !n.InCluster {
-		n.cacheRemoteWhileProcessing()
+		n.cacheRemoteForNextReconcile()
 	}
 	return after
 }

@@ -54,34 +54,20 @@ func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	remote := n.takeCachedRemote(ctx)
-	if remote == nil {
-		remote, err = n.readRemote(ctx, n.runtime, n.kyma.Name)
-	}
-	if loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid {
-		return n.refuseUntilNextPoll(err)
-	}
+	remote, err := n.cachedOrVerifiedRemote(ctx)
 	if err != nil {
-		return err
-	}
-	if err := n.verifyOwnerOrRefuse(ctx, remote); err != nil {
 		return err
 	}
 	if b := channel.PauseBlocker(n.kyma, ""); b != nil {
 		return n.continueWithoutRuntimeWrites(remote, base, b)
 	}
 	isCurrent := remote != nil && remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] == base.Digest
-	if err := n.catalog.SyncBase(ctx, n.catalogTarget(), base, isCurrent); err != nil {
-		return n.awaitServed(err)
-	}
-	switch labels, annotations := n.remoteLabels(), n.remoteAnnotations(base); {
-	case remote == nil:
-		remote, err = n.createOrRestoreRemote(ctx, labels, annotations)
-	case !includesAll(remote.Labels, labels) || !includesAll(remote.Annotations, annotations):
-		remote, err = n.patchRemoteMetadata(ctx, remote, labels, annotations)
+	wasAbsent := remote == nil
+	if err = n.catalog.SyncBase(ctx, n.catalogTarget(), base, isCurrent); err == nil {
+		remote, err = n.writeRemoteIfIncomplete(ctx, remote, n.remoteLabels(), n.remoteAnnotations(base))
 	}
 	if err != nil {
-		return n.awaitServed(err)
+		return n.awaitServed(err, wasAbsent)
 	}
 	n.remote, n.found.baseSynced = remote, true
 	n.noteRemoteFingerprint()
@@ -92,6 +78,27 @@ func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	return n.awaitConfirmedRequest()
 }
 
+// cachedOrVerifiedRemote returns the Kyma in the runtime, or nil if there is none, after it has verified that the
+// runtime belongs to the Kyma in the control plane. cachedOrVerifiedRemote sends no request if the last reconcile has
+// just read the Kyma.
+func (n *run) cachedOrVerifiedRemote(ctx context.Context) (remote *v1beta2.Kyma, err error) {
+	remote, absent := n.takeCachedRemote(ctx)
+	if absent != nil {
+		n.owner = *absent
+		return nil, nil
+	}
+	if remote == nil {
+		remote, err = n.readRemote(ctx, n.runtime, n.kyma.Name)
+	}
+	if loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid {
+		return nil, n.refuseUntilNextPoll(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return remote, n.verifyOwnerOrRefuse(ctx, remote)
+}
+
 // markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec of the Kyma in the runtime was
 // changed after the last report of the status. The higher priority is for the person who has changed the spec and waits
 // for the result.
@@ -99,6 +106,19 @@ func (n *run) markUrgentIfEdited() {
 	if n.remote.Generation != n.remote.Status.ObservedGeneration {
 		n.Urgent.Mark(n.kyma.Name)
 	}
+}
+
+// writeRemoteIfIncomplete creates the Kyma in the runtime if it does not exist (remote is nil), and adds the labels and
+// annotations that it lacks. The result is the Kyma after this.
+func (n *run) writeRemoteIfIncomplete(ctx context.Context, remote *v1beta2.Kyma, labels,
+	annotations map[string]string) (*v1beta2.Kyma, error) {
+	switch {
+	case remote == nil:
+		return n.createOrRestoreRemote(ctx, labels, annotations)
+	case !includesAll(remote.Labels, labels) || !includesAll(remote.Annotations, annotations):
+		return n.patchRemoteMetadata(ctx, remote, labels, annotations)
+	}
+	return remote, nil
 }
 
 // continueWithoutRuntimeWrites is for a paused Kyma: the next steps use the Kyma that was read from the runtime, and
@@ -116,11 +136,15 @@ func (n *run) continueWithoutRuntimeWrites(remote *v1beta2.Kyma, base *render.Bu
 
 // awaitServed turns a NotServedError into a result that requeues the Kyma, with a short delay at first and longer
 // delays later. All errors other than NotServedError are returned unchanged. Runtimes usually serve a new kind within
-// 200 ms. Therefore the status of a new Kyma is not saved during the first processingSaveDelay.
-func (n *run) awaitServed(err error) error {
+// 200 ms. Therefore the status of a new Kyma is not saved during the first processingSaveDelay. The parameter
+// isRemoteAbsent means that the runtime has no Kyma, so the next reconcile need not read it.
+func (n *run) awaitServed(err error, isRemoteAbsent bool) error {
 	notServed, ok := errors.AsType[*catalog.NotServedError](err)
 	if !ok {
 		return err
+	}
+	if isRemoteAbsent {
+		n.noteRemoteAbsent()
 	}
 	n.editRecord(func(m *record) {
 		n.found.isTransient = n.kyma.Status.State == "" && n.now.Sub(m.firstSeenAt) < processingSaveDelay
@@ -240,7 +264,7 @@ func (n *run) syncCatalog(ctx context.Context) error {
 		return nil
 	}
 	if err := n.catalog.Sync(ctx, n.catalogTarget()); err != nil {
-		return n.awaitServed(err)
+		return n.awaitServed(err, false)
 	}
 	n.found.catalogSynced = true
 	return nil
@@ -291,28 +315,30 @@ func (n *run) publishStatusToRuntime(ctx context.Context) error {
 		return nil
 	}
 	want := plan.RemoteStatus(n.kyma, n.remote.Generation)
-	if loop.Equal(&n.remote.Status, &want) {
-		n.cacheRemoteWhileProcessing()
+	var patch []byte
+	if !loop.Equal(&n.remote.Status, &want) {
+		var err error
+		if patch, err = loop.MergePatch("status", n.remote.Status, want); err != nil {
+			return fmt.Errorf("comparing the status in runtime %s: %w", n.kyma.Name, err)
+		}
+	}
+	if patch == nil {
+		if n.kyma.Status.State == v1beta2.StateProcessing {
+			n.cacheRemoteForNextReconcile()
+		}
 		if n.kyma.Status.State == v1beta2.StateReady && n.Runtimes.IsWatched(n.kyma.Name) {
 			n.runtime.CloseIdleConnections()
 		}
 		return nil
 	}
-	patch, err := loop.MergePatch("status", n.remote.Status, want)
-	if err != nil {
-		return fmt.Errorf("comparing the status in runtime %s: %w", n.kyma.Name, err)
-	}
-	if patch == nil {
-		return nil
-	}
 	n.log.RecordInRuntime(ctx, n.kyma.Name, n.runtime, n.remote, &want)
-	_, err = n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "status", patch, v1beta2.FieldOwner)
+	_, err := n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "status", patch, v1beta2.FieldOwner)
 	if err != nil && !catalog.IsAbsent(err) {
 		return fmt.Errorf("writing the status of the Kyma in runtime %s: %w", n.kyma.Name, err)
 	}
 	if err == nil {
 		n.remote.Status = want
-		n.cacheRemoteWhileProcessing()
+		n.cacheRemoteForNextReconcile()
 	}
 	return nil
 }
@@ -360,15 +386,15 @@ func (n *run) watchRightsAndReadCredential() {
 }
 
 // onRuntimeEvent returns a function that enqueues a Kyma after an event in its runtime. The returned function ignores
-// events in which only the status of the Kyma in the runtime has changed, because those are own writes.
+// events that show the Kyma in the runtime as this process last read or wrote it. Only its status may differ then, and
+// only this process writes the status.
 func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Event) {
 	return func(e runtimes.Event) {
-		r.dropCachedRemoteIfChanged(key.Name, e)
+		if !r.dropCachedRemoteIfChanged(key.Name, e) {
+			return
+		}
 		class := queueing.Event
-		if o := e.Object; o != nil {
-			if !e.Deleted && !r.isRemoteChanged(key.Name, o) {
-				return
-			}
+		if e.Object != nil {
 			class = queueing.Person
 			r.Urgent.Mark(key.Name) // also raises the priority of a reconcile that is already running
 		}

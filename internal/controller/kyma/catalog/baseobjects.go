@@ -90,7 +90,8 @@ func (c *Copies) BaseResourcesToDelete() []v1beta2.Resource {
 }
 
 // SyncBase sends the base objects in two cases: the runtime does not have them yet (isCurrent is false), or base
-// objects in the runtime were changed or deleted.
+// objects in the runtime were changed or deleted. If SyncBase has created the CRDs, it returns a *NotServedError: an API
+// server serves a kind some time after its CRD was created, so a request for an object of the kind would fail.
 func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, isCurrent bool) error {
 	if err := c.compareBaseIfUncertain(ctx, t, base); err != nil {
 		return err
@@ -99,11 +100,19 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 	if isCurrent && !wrong {
 		return nil
 	}
-	err := c.sendRemainingBase(ctx, t, base)
+	hasCreatedCRDs, err := c.sendRemainingBase(ctx, t, base)
 	if err != nil && wrong {
 		c.editRecord(t, func(r *record) { r.baseWrong = true })
 	}
+	if err == nil && hasCreatedCRDs {
+		return newNotServedError()
+	}
 	return err
+}
+
+// newNotServedError returns the error for CRDs that were just created.
+func newNotServedError() error {
+	return &NotServedError{What: "the runtime to serve the kinds of " + v1beta2.GroupVersion.Group}
 }
 
 // ResendBaseAtNextSync makes the next SyncBase send the base objects again. Callers use ResendBaseAtNextSync if the
@@ -148,8 +157,9 @@ func (c *Copies) consumeBaseDrift(t Target) (hadDrifted bool) {
 	return hadDrifted
 }
 
-// sendRemainingBase applies the base objects that were not sent before.
-func (c *Copies) sendRemainingBase(ctx context.Context, t Target, base *render.Bundle) error {
+// sendRemainingBase applies the base objects that were not sent before. sendRemainingBase reports whether it has created
+// the CRDs of the catalog.
+func (c *Copies) sendRemainingBase(ctx context.Context, t Target, base *render.Bundle) (hasCreatedCRDs bool, err error) {
 	var sent *apply.Progress
 	c.editRecord(t, func(r *record) { sent = r.baseSent })
 	result, err := t.Runtime.Apply(ctx, apply.Set{Bundle: base, Owner: v1beta2.FieldOwner}, sent)
@@ -157,21 +167,22 @@ func (c *Copies) sendRemainingBase(ctx context.Context, t Target, base *render.B
 		err = result.Failed[0]
 	}
 	if err != nil {
-		return fmt.Errorf("preparing runtime %s: %w", t.Kyma.Name, err)
+		return false, fmt.Errorf("preparing runtime %s: %w", t.Kyma.Name, err)
 	}
-	if hasCreatedAllCatalogCRDs(result.Created) {
+	hasCreatedCRDs = hasCreatedAllCatalogCRDs(result.Created)
+	if hasCreatedCRDs {
 		c.editRecord(t, func(r *record) { r.digest, r.has = "", hashSet{} })
 	}
 	if len(result.Applied) > 0 {
 		c.editRecord(t, func(r *record) { r.baseSentAt = t.Now })
 	}
 	if len(result.Waiting) > 0 {
-		return &NotServedError{What: "the runtime to serve the kinds of " + v1beta2.GroupVersion.Group}
+		return false, newNotServedError()
 	}
 	if len(result.Applied) > 0 {
 		c.editRecord(t, func(r *record) { r.baseComparedAt = t.Now })
 	}
-	return nil
+	return hasCreatedCRDs, nil
 }
 
 // hasCreatedAllCatalogCRDs reports whether the CRDs of all kinds of the catalog are among the objects that were just
