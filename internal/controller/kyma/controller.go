@@ -470,6 +470,7 @@ func (n *run) planAgent(ctx context.Context) (err error) {
 	if n.InCluster || n.found.paused {
 		return nil
 	}
+	n.agents.RestoreUnsaved(n.agentTarget())
 	before := n.kyma.Status.Agent.DeepCopy()
 	n.agentPlan, err = n.agents.PlanDeliveryAndAddRefs(ctx, n.agentTarget())
 	n.found.agentPlanned = !n.agentPlan.IsPending() && !loop.Equal(before, n.kyma.Status.Agent)

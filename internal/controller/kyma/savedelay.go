@@ -13,12 +13,16 @@ import (
 
 // Some changes of a status are soon followed by others: a module whose version changes is Processing, and then Ready; a
 // new agent is connected, and then its runtime becomes Ready. Such a change is saved only if no other change follows
-// within processingSaveDelay. An upgrade that ends earlier therefore costs one write of the status in each cluster. If
+// within processingSaveDelay or agentSaveDelay. An upgrade that ends earlier therefore costs one write of the status in each cluster. If
 // the process ends in the meantime, nothing else is lost: the spec of the Manifest has the new version, the agent sends
 // heartbeats, and the next process derives the same status again.
 
 // processingSaveDelay is the time for which a status that will change soon need not be saved.
 const processingSaveDelay = 2 * time.Second
+
+// agentSaveDelay is like processingSaveDelay, for changes of only the agent: its image has to be pulled before it is
+// connected.
+const agentSaveDelay = 10 * time.Second
 
 // statusChange classifies the difference between a status and the saved status.
 type statusChange int
@@ -28,37 +32,43 @@ const (
 	saveAtOnce statusChange = iota
 	// modulesBegin means that modules that worked are Processing.
 	modulesBegin
-	// agentConnects means only that the agent is connected, or has got its watch list, in a runtime whose modules
-	// change.
+	// agentConnects means only that the agent is connected, or has got its watch list or its first certificate, in a
+	// runtime whose modules change.
 	agentConnects
 )
 
 // deferSave returns how long saving the status may be deferred, or 0 if it has to be saved now. The first row that
-// matches decides; "later" means processingSaveDelay after the first reconcile with such a change:
+// matches decides. The delays of rows 2 and 4 begin with the first reconcile with such a change:
 //
 //	1  the runtime does not serve the kinds of a new Kyma yet   processingSaveDelay after this reconcile
-//	2  only the agent has changed                               later
+//	2  only the agent has changed                               agentSaveDelay
 //	3  a person waits for the runtime                           saved now
-//	4  modules that worked are Processing                       later
+//	4  modules that worked are Processing                       processingSaveDelay
 //	5  any other                                                saved now
 func (n *run) deferSave(saved client.Object) (after time.Duration) {
 	if n.found.isTransient {
 		return processingSaveDelay
 	}
-	canWait := false
+	var delay time.Duration
 	if n.kyma.DeletionTimestamp.IsZero() {
-		is := classifyChange(&n.kyma.Status, &saved.(*v1beta2.Kyma).Status)
-		canWait = is == agentConnects || is == modulesBegin && !n.Urgent.Is(n.kyma.Name)
+		switch classifyChange(&n.kyma.Status, &saved.(*v1beta2.Kyma).Status) {
+		case agentConnects:
+			delay = agentSaveDelay
+		case modulesBegin:
+			if !n.Urgent.Is(n.kyma.Name) {
+				delay = processingSaveDelay
+			}
+		}
 	}
 	n.editRecord(func(m *record) {
-		if !canWait {
+		if delay == 0 {
 			m.deferredAt = time.Time{}
 			return
 		}
 		if m.deferredAt.IsZero() {
 			m.deferredAt = time.Now()
 		}
-		after = max(0, processingSaveDelay-time.Since(m.deferredAt))
+		after = max(0, delay-time.Since(m.deferredAt))
 	})
 	if after > 0 && !n.InCluster {
 		n.cacheRemoteForNextReconcile()
@@ -93,14 +103,16 @@ func classifyChange(s, saved *v1beta2.KymaStatus) statusChange {
 }
 
 // compareAgents returns whether the status of the agent has changed, and whether this change may be saved later. The
-// objects of the agent, its certificate and its problems are saved at once.
+// objects of the agent, a new certificate in place of another one, and the problems of the agent are saved at once. If
+// the process ends before it has saved the first certificate, the next process issues another one.
 func compareAgents(is, was *v1beta2.AgentStatus) (changed, canWait bool) {
 	if is == nil || was == nil {
 		return is != was, is == was
 	}
 	isWell := is.Connected || !was.Connected && is.Reason == was.Reason
+	isSameOrFirst := certificateSerial(was) == "" || certificateSerial(is) == certificateSerial(was)
 	return is.Connected != was.Connected || is.Digest != was.Digest,
-		isWell && certificateSerial(is) == certificateSerial(was) && slices.Equal(is.Synced, was.Synced)
+		isWell && isSameOrFirst && slices.Equal(is.Synced, was.Synced)
 }
 
 // certificateSerial returns the serial number of the certificate of an agent, or "" if there is none.

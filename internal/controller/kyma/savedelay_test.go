@@ -93,10 +93,15 @@ func TestClassifyChange(t *testing.T) {
 				a.Connected, a.Synced = true, []v1beta2.Resource{{Kind: "Role"}}
 			})
 		}, saveAtOnce},
-		"AgentCertificate": {"another process would issue another one", func(is, was *v1beta2.KymaStatus) {
-			agents(is, was, func(a *v1beta2.AgentStatus) {
-				a.Connected, a.Certificate = true, &v1beta2.AgentCertificate{Serial: "1"}
-			})
+		"AgentCertificate": {"the first certificate: another process would issue another one",
+			func(is, was *v1beta2.KymaStatus) {
+				agents(is, was, func(a *v1beta2.AgentStatus) {
+					a.Digest, a.Certificate = "d", &v1beta2.AgentCertificate{Serial: "1"}
+				})
+			}, agentConnects},
+		"AgentRenewed": {"the certificate was renewed", func(is, was *v1beta2.KymaStatus) {
+			agents(is, was, func(a *v1beta2.AgentStatus) { a.Certificate = &v1beta2.AgentCertificate{Serial: "2"} })
+			was.Agent.Certificate = &v1beta2.AgentCertificate{Serial: "1"}
 		}, saveAtOnce},
 		"FirstAgent": {"the agent is about to be delivered", func(is, was *v1beta2.KymaStatus) {
 			agents(is, was, func(*v1beta2.AgentStatus) {})
@@ -167,6 +172,6 @@ func TestDeferSave(t *testing.T) {
 		saved.Status.Agent = &v1beta2.AgentStatus{}
 		connected := processing()
 		connected.Agent = &v1beta2.AgentStatus{Connected: true}
-		expect(connected, processingSaveDelay) // a person waits for the modules, not for the agent
+		expect(connected, agentSaveDelay) // a person waits for the modules, not for the agent
 	})
 }

@@ -112,6 +112,9 @@ type record struct {
 	delivered *delivery.Memory // only DeliverOrRemove and CompareAtNextDelivery use it
 	// only DeliverOrRemove uses it: objects with a deletion request, if agents are disabled
 	deletion *apply.DeletionProgress
+	// issued has the first certificate of the agent and the digest of its watch list, until a status has them that was
+	// read from the control plane: the caller may save the status later. It is nil if nothing is unsaved.
+	issued *v1beta2.AgentStatus
 	// behindSince is the time since when the agent reports a watch list that differs from the desired one; behindSince
 	// is zero if the watch lists are equal.
 	behindSince time.Time
@@ -183,6 +186,34 @@ func (a *Agents) PlanDeliveryAndAddRefs(ctx context.Context, t Target) (p Plan, 
 	return p, err
 }
 
+// recordUnsaved records the certificate in status.agent for RestoreUnsaved. The parameter isFirst is true if the agent
+// had no certificate before.
+func (a *Agents) recordUnsaved(t Target, isFirst bool) {
+	s := t.Kyma.Status.Agent
+	a.editRecord(t, func(r *record) {
+		if s.Certificate != nil && (isFirst || r.issued != nil) {
+			r.issued = &v1beta2.AgentStatus{Certificate: s.Certificate.DeepCopy(), Digest: s.Digest}
+		}
+	})
+}
+
+// RestoreUnsaved adds to status.agent the first certificate of the agent, if an earlier call of DeliverOrRemove has
+// issued it and the status was not saved since. Without RestoreUnsaved, the agent would get another certificate.
+func (a *Agents) RestoreUnsaved(t Target) {
+	s := t.Kyma.Status.Agent
+	if s == nil {
+		return
+	}
+	a.editRecord(t, func(r *record) {
+		switch {
+		case s.Certificate != nil:
+			r.issued = nil
+		case r.issued != nil:
+			s.Certificate, s.Digest = r.issued.Certificate.DeepCopy(), r.issued.Digest
+		}
+	})
+}
+
 // newStatus returns the status of an agent before any of its objects is delivered.
 func newStatus(now time.Time) *v1beta2.AgentStatus {
 	return &v1beta2.AgentStatus{Since: metav1.NewTime(now.Truncate(time.Second))}
@@ -206,9 +237,11 @@ func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheck
 		delivered.RequireComparisonUnlessDoneWithin(compareInterval)
 	}
 	var waitsFor string
+	isFirst := s.Certificate == nil
 	if !p.pending {
 		waitsFor, err = a.Delivery.Deliver(ctx, t.Runtime.Cluster, p.agent, delivered, s)
 	}
+	a.recordUnsaved(t, isFirst)
 	recheckAfter = a.updateStatus(t, p, waitsFor, err)
 	connection := runtimes.AgentDisconnected
 	if startTime := remainingStartTime(s, t.Now); s.Connected {

@@ -524,6 +524,46 @@ func TestPendingPlanAddsRefs(t *testing.T) {
 	}
 }
 
+// TestRestoreUnsaved checks that the first certificate of an agent is known to the next reconcile, although the status
+// was not saved, and that it is forgotten once the status was saved.
+func TestRestoreUnsaved(t *testing.T) {
+	a := newAgents(t, agentState{}, Controller{})
+	target := func(serial string) Target {
+		agent := &v1beta2.AgentStatus{}
+		if serial != "" {
+			agent.Certificate, agent.Digest = &v1beta2.AgentCertificate{Serial: serial}, "list-"+serial
+		}
+		return Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Status: v1beta2.KymaStatus{Agent: agent}}}
+	}
+	expect := func(read Target, serial, digest string) {
+		t.Helper()
+		a.RestoreUnsaved(read)
+		got := ""
+		if c := read.Kyma.Status.Agent.Certificate; c != nil {
+			got = c.Serial
+		}
+		if got != serial || read.Kyma.Status.Agent.Digest != digest {
+			t.Errorf("certificate %q with watch list %q, want %q with %q", got, read.Kyma.Status.Agent.Digest, serial,
+				digest)
+		}
+	}
+	expect(target(""), "", "")
+	a.recordUnsaved(target(""), true) // nothing was issued, because the delivery has failed
+	expect(target(""), "", "")
+	a.recordUnsaved(target("1"), true)
+	expect(target(""), "1", "list-1")
+	changed := target("1")
+	changed.Kyma.Status.Agent.Digest = "other"
+	a.recordUnsaved(changed, false)
+	expect(target(""), "1", "other")
+	expect(target("1"), "1", "list-1") // the status was saved
+	expect(target(""), "", "")
+	a.recordUnsaved(target("2"), false) // a renewal is saved at once
+	expect(target(""), "", "")
+	a.RestoreUnsaved(Target{Kyma: &v1beta2.Kyma{}}) // there is no agent yet
+}
+
 func TestTakeOver(t *testing.T) {
 	watched := []metav1.Condition{{Type: v1beta2.ConditionSKRWebhook, Status: metav1.ConditionTrue, Reason: "Ready"}}
 	ours := &v1beta2.AgentStatus{Digest: "d"}
