@@ -219,9 +219,7 @@ func publishEvent(pool *runtimes.Pool, queues kymaQueues, kyma string, e protoco
 	case e.WatchedGVK.Kind == v1beta2.KindKyma:
 		// The event has no metadata: it is from the Kyma project's agent, or the metadata did not fit into it.
 		queues.enqueueAfterBatchDelay(kyma)
-		if e.Resource != "" {
-			pool.PublishToInterested(kyma, runtimes.Event{Missed: true, Interest: i}) // the known Kyma is outdated
-		}
+		pool.PublishToInterested(kyma, runtimes.Event{Missed: true, Interest: i}) // the known Kyma is outdated
 	default:
 		pool.PublishToInterested(kyma, runtimes.Event{Missed: true, Interest: i})
 	}

@@ -9,8 +9,8 @@
 // # How it works
 //
 // A cluster is identified by the UID of its Namespace kube-system. The owner of a runtime is a Kyma in a control plane.
-// The record of the owner is the annotation [v1beta2.AnnotationOwner] on the Kyma in the runtime; every reconcile reads
-// this Kyma anyway. The record of the owner also contains the UID that identifies the cluster of the runtime. A Kyma
+// The record of the owner is the annotation [v1beta2.AnnotationOwner] on the Kyma in the runtime; reconciles read this
+// Kyma anyway. The record of the owner also contains the UID that identifies the cluster of the runtime. A Kyma
 // that is about to use a runtime makes a claim, and [Decide] compares the claim with the record; its doc comment has
 // the table of all cases. The Namespace kube-system of the runtime is read only if the record of the owner is missing
 // or contains no UID, or if the runtime is taken over.

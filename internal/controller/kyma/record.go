@@ -42,15 +42,19 @@ type lastRemote struct {
 	readAt time.Time     // when it was read
 	events int           // number of events that show that it may have changed
 	// absent is set if the runtime had no Kyma, and could not store one, because it did not serve the kind yet. absent
-	// is the owner of the runtime that was verified then.
+	// is the result of the verification of the owner then.
 	absent *ownership.Found
 }
 
 // remoteReusePeriod is the time for which a reconcile may use the Kyma in the runtime that an earlier reconcile has
 // read. While modules are installed, several reconciles of a Kyma follow each other within remoteReusePeriod. A change
-// by somebody else ends the period, because it causes an event. In a new runtime, an agent that starts within
+// by another client usually ends the period, because it causes an event. In a new runtime, an agent that starts within
 // remoteReusePeriod reports what has changed before; if none starts in this time, the runtime counts as not watched.
 const remoteReusePeriod = 30 * time.Second
+
+// absenceReusePeriod is the time for which a reconcile relies on an earlier one that has found no Kyma in the runtime.
+// It is short, because no event shows that another control plane uses the runtime in the meantime.
+const absenceReusePeriod = 2 * time.Second
 
 // takeCachedRemote returns the Kyma in the runtime that the last reconcile has kept, and nil if there is none. The
 // result absent is not nil if the last reconcile has found that the runtime has no Kyma, see lastRemote. Both results
@@ -60,6 +64,9 @@ func (n *run) takeCachedRemote(ctx context.Context) (remote *v1beta2.Kyma, absen
 	n.editRecord(func(m *record) {
 		last := m.remote
 		reuse := min(remoteReusePeriod, n.Runtimes.PollInterval(n.kyma.Name))
+		if last.absent != nil {
+			reuse = min(absenceReusePeriod, reuse)
+		}
 		if (last.kyma != nil || last.absent != nil) && n.now.Sub(last.readAt) < reuse &&
 			!retry.IsOutdated(ctx, last.readAt) {
 			remote, absent = last.kyma, last.absent
@@ -76,22 +83,23 @@ func (n *run) takeCachedRemote(ctx context.Context) (remote *v1beta2.Kyma, absen
 // owner again: the runtime had no Kyma, and did not serve the kind yet. The next reconcile cannot overwrite a Kyma that
 // another client creates in the meantime, see createOrRestoreRemote.
 func (n *run) noteRemoteAbsent() {
+	owner := n.owner
 	n.editRecord(func(m *record) {
 		if m.remote.events == n.remoteRead.events {
-			m.remote.absent, m.remote.readAt = &n.owner, n.remoteRead.readAt
+			m.remote.absent, m.remote.readAt = &owner, n.remoteRead.readAt
 		}
 	})
 }
 
 // readyReusePeriod is like remoteReusePeriod, for a Kyma that has become Ready: the last events about its modules may
-// trigger another reconcile. After readyReusePeriod, memory has only Kymas that are Processing.
+// trigger another reconcile. After readyReusePeriod, the Kyma is dropped, so memory has no Kymas of idle runtimes.
 const readyReusePeriod = 5 * time.Second
 
 // cacheRemoteForNextReconcile keeps the Kyma that was read from the runtime in memory, so that the next reconcile need
 // not read it again. Callers use it while a Kyma is Processing, and after its status was changed. The Kyma is kept only
 // if no event about the Kyma has arrived in this reconcile. The Kyma is not kept in four cases:
 //
-//   - The state is neither Processing nor Ready.
+//   - The state is neither Processing nor Ready, or the Kyma is being deleted.
 //   - The Kyma requests no modules: see awaitConfirmedRequest.
 //   - The Kyma has been Processing for longer than SlowModuleDelay: a Kyma that is stuck must not occupy memory.
 //   - The runtime is not watched: an event from an agent of the Kyma project may lack the metadata that shows whether

@@ -159,7 +159,7 @@ func TestTakeAbsence(t *testing.T) {
 		want          bool
 	}{
 		"Soon":      {reason: "nothing has happened", later: time.Second, want: true},
-		"Later":     {reason: "another client may have created a Kyma", later: remoteReusePeriod},
+		"Later":     {reason: "another client may have created a Kyma", later: absenceReusePeriod},
 		"Event":     {reason: "a Kyma may exist now", after: created, later: time.Second},
 		"Meanwhile": {reason: "a Kyma may exist since the read", during: created, later: time.Second},
 	}

@@ -39,8 +39,8 @@ const metadataOwner = "kyma-sync-context"
 
 // syncBaseAndRemote reads the Kyma in the runtime, whose spec has the requested modules. syncBaseAndRemote creates the
 // objects that the runtime lacks: namespace, CRDs, pull Secret, and the Kyma with our labels. If the runtime has all
-// these objects, syncBaseAndRemote only reads the Kyma in the runtime. syncBaseAndRemote need not read the base
-// objects, because their digest is in an annotation of the Kyma.
+// these objects, syncBaseAndRemote only reads the Kyma in the runtime, unless an earlier reconcile has just read it.
+// syncBaseAndRemote need not read the base objects, because their digest is in an annotation of the Kyma.
 func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	if n.InCluster {
 		if err := n.markLostModules(ctx, n.kyma, n.runtime, n.kyma); err != nil {
@@ -83,7 +83,7 @@ func (n *run) syncBaseAndRemote(ctx context.Context) error {
 // just read the Kyma.
 func (n *run) cachedOrVerifiedRemote(ctx context.Context) (remote *v1beta2.Kyma, err error) {
 	remote, absent := n.takeCachedRemote(ctx)
-	if absent != nil {
+	if absent != nil && channel.PauseBlocker(n.kyma, "") == nil { // a paused Kyma creates nothing, and has to look
 		n.owner = *absent
 		return nil, nil
 	}
@@ -175,13 +175,14 @@ func (r *Reconciler) readRemote(ctx context.Context, rt *runtimes.Runtime, kyma 
 // function report.
 func (n *run) refuseUntilNextPoll(why error) error {
 	n.found.refused, n.remote = why, nil
+	n.editRecord(func(m *record) { m.fingerprint = 0 }) // each event may show that the reason is corrected
 	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "the runtime to be corrected")
 }
 
 // createOrRestoreRemote creates the Kyma in the runtime if it is missing there, with the channel and modules that it
 // requested before it was deleted. If the control plane has stored no such last request, createOrRestoreRemote uses the
 // spec of the Kyma in the control plane. If another client creates the Kyma in the runtime at the same time,
-// createOrRestoreRemote fails, and the next reconcile determines the owner of the runtime.
+// createOrRestoreRemote writes nothing, and the next reconcile verifies the owner of the runtime.
 func (n *run) createOrRestoreRemote(ctx context.Context, labels, annotations map[string]string) (
 	*v1beta2.Kyma, error) {
 	spec, restored := channel.LastRuntimeSpecOf(n.kyma)
@@ -201,6 +202,9 @@ func (n *run) createOrRestoreRemote(ctx context.Context, labels, annotations map
 	if catalog.IsAbsent(err) {
 		n.catalog.ResendBaseAtNextSync(n.catalogTarget()) // somebody may have deleted the CRDs
 		return nil, &catalog.NotServedError{What: "the runtime to serve the kind Kyma"}
+	}
+	if loop.Reason(err) == apply.ObjectExists {
+		return nil, loop.Later(loop.PollDelay(n.now, n.now), "the Kyma that another client has created to be read")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the Kyma in runtime %s: %w", n.kyma.Name, err)
@@ -386,8 +390,8 @@ func (n *run) watchRightsAndReadCredential() {
 }
 
 // onRuntimeEvent returns a function that enqueues a Kyma after an event in its runtime. The returned function ignores
-// events that show the Kyma in the runtime as this process last read or wrote it. Only its status may differ then, and
-// only this process writes the status.
+// events that show the Kyma in the runtime as this process last read or wrote it. Only its status may differ then; no
+// other client should write the status.
 func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Event) {
 	return func(e runtimes.Event) {
 		if !r.dropCachedRemoteIfChanged(key.Name, e) {

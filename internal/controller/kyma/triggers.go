@@ -111,14 +111,17 @@ func (r *Reconciler) requestFor(kyma string) reconcile.Request {
 //
 //   - The Kyma waits for the admission of its runtime. Its reconcile after the admission reads the Secret.
 //   - The Kyma does not exist, for example because its Secret is created first, and no other controller has requested to
-//     verify the owner of the runtime.
+//     verify the owner of the runtime. A Kyma of another replica is not in the cache either, and gets a request, because
+//     its reconcile closes the connection to the runtime.
 func (r *Reconciler) requestIfNeeded(ctx context.Context, secret client.Object) []reconcile.Request {
 	return slices.DeleteFunc(loop.RequestForKyma(ctx, secret), func(request reconcile.Request) bool {
 		if r.starting.IsWaiting(request.Name) {
 			return true
 		}
-		err := r.Client.Get(ctx, request.NamespacedName, &v1beta2.Kyma{})
-		return apierrors.IsNotFound(err) && !r.Runtimes.IsVerificationRequested(request.Name)
+		err := r.Client.Get(ctx, request.NamespacedName, &v1beta2.Kyma{}, client.UnsafeDisableDeepCopy,
+			client.DisableReadYourWritesConsistency) // an event handler must not wait
+		return apierrors.IsNotFound(err) && r.Shards.Holds(request.Name) &&
+			!r.Runtimes.IsVerificationRequested(request.Name)
 	})
 }
 

@@ -183,6 +183,50 @@ func (q *recordingQueue) AddAfter(r reconcile.Request, _ time.Duration) {
 	q.names = append(q.names, r.Name)
 }
 
+// TestOnRuntimeEvent checks that an event triggers a reconcile only if it shows a change.
+func TestOnRuntimeEvent(t *testing.T) {
+	known := metav1.ObjectMeta{Namespace: remoteRef.Namespace, Name: remoteRef.Name, UID: "u", Generation: 1}
+	edited := known
+	edited.Generation = 2
+	listed := func(all ...metav1.ObjectMeta) (e runtimes.Event) {
+		e.Listed = true
+		for _, m := range all {
+			e.Objects = append(e.Objects, metav1.PartialObjectMetadata{ObjectMeta: m})
+		}
+		return e
+	}
+	cases := map[string]struct {
+		event  runtimes.Event
+		want   bool
+		urgent bool
+	}{
+		"OwnWrite":      {runtimes.Event{Object: &metav1.PartialObjectMetadata{ObjectMeta: known}}, false, false},
+		"Edited":        {runtimes.Event{Object: &metav1.PartialObjectMetadata{ObjectMeta: edited}}, true, true},
+		"Deleted":       {runtimes.Event{Object: &metav1.PartialObjectMetadata{ObjectMeta: known}, Deleted: true}, true, true},
+		"Listed":        {listed(known), false, false},
+		"ListedEdited":  {listed(edited), true, false},
+		"ListedNone":    {listed(), true, false},
+		"Missed":        {runtimes.Event{Missed: true}, true, false},
+		"NewConnection": {runtimes.Event{ConnectionChanged: true}, true, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := testReconciler(t, Options{Urgent: queueing.NewUrgent()})
+			queue := queueOf(t, r)
+			n := &run{Reconciler: r, kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+				remote: &v1beta2.Kyma{ObjectMeta: known}}
+			n.noteRemoteFingerprint()
+			r.onRuntimeEvent(client.ObjectKey{Namespace: "kcp-system", Name: "a"})(c.event)
+			if got := len(queue.all()) == 1; got != c.want {
+				t.Errorf("triggers a reconcile: %t, want %t", got, c.want)
+			}
+			if got := r.Urgent.Is("a"); got != c.urgent {
+				t.Errorf("is urgent: %t, want %t", got, c.urgent)
+			}
+		})
+	}
+}
+
 // TestRequestIfNeeded checks that an access Secret causes no reconcile while its Kyma does not exist, or waits for the
 // admission of its runtime.
 func TestRequestIfNeeded(t *testing.T) {

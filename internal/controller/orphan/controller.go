@@ -152,7 +152,8 @@ func (r *Reconciler) Register(mgr ctrl.Manager) error {
 func (r *Reconciler) requestIfKymaIsMissing(ctx context.Context, o client.Object) []reconcile.Request {
 	requests := loop.RequestForKyma(ctx, o)
 	return slices.DeleteFunc(requests, func(request reconcile.Request) bool {
-		return r.Client.Get(ctx, request.NamespacedName, &v1beta2.Kyma{}) == nil
+		return r.Client.Get(ctx, request.NamespacedName, &v1beta2.Kyma{}, client.UnsafeDisableDeepCopy,
+			client.DisableReadYourWritesConsistency) == nil // an event handler must not wait
 	})
 }
 

@@ -90,8 +90,9 @@ func (c *Copies) BaseResourcesToDelete() []v1beta2.Resource {
 }
 
 // SyncBase sends the base objects in two cases: the runtime does not have them yet (isCurrent is false), or base
-// objects in the runtime were changed or deleted. If SyncBase has created the CRDs, it returns a *NotServedError: an API
-// server serves a kind some time after its CRD was created, so a request for an object of the kind would fail.
+// objects in the runtime were changed or deleted. If SyncBase has created the CRDs of the catalog, it returns a
+// *NotServedError: an API server serves a kind some time after its CRD was created, so a request for an object of the
+// kind would fail.
 func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, isCurrent bool) error {
 	if err := c.compareBaseIfUncertain(ctx, t, base); err != nil {
 		return err

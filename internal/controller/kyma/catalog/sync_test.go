@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -25,6 +26,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // server is the API server of a runtime: it stores the objects of the catalog copy, and counts the requests.
@@ -82,7 +84,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m["uid"], m["resourceVersion"] = path, fmt.Sprint(s.count["apply"])
 		m["managedFields"] = []any{map[string]any{"manager": v1beta2.FieldOwnerCatalog, "operation": "Apply"}}
 		s.objects[path] = applied
-		answer(w, http.StatusOK, applied)
+		code := http.StatusOK
+		if object == nil {
+			code = http.StatusCreated
+		}
+		answer(w, code, applied)
 	case object == nil:
 		answer(w, http.StatusNotFound, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
 			Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{Name: "x", Kind: "y"}})
@@ -216,6 +222,47 @@ func (r *runtimeCatalog) sync(step string, fails bool, want map[string]int) {
 func (r *runtimeCatalog) edit(kind, name string) {
 	r.copies.noteEvent("a", runtimes.Event{Interest: runtimes.Interest{Kind: kind},
 		Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}})
+}
+
+// TestSyncBase checks that the sync of the base objects waits after it has created the CRDs of the catalog, and sends
+// nothing more then. If it has changed CRDs that existed, it does not wait.
+func TestSyncBase(t *testing.T) {
+	var crds []*unstructured.Unstructured
+	for plural, kind := range map[string]string{"moduletemplates": v1beta2.KindModuleTemplate,
+		"modulereleasemetas": v1beta2.KindModuleReleaseMeta} {
+		crds = append(crds, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+			"metadata": map[string]any{"name": plural + "." + v1beta2.GroupVersion.Group},
+			"spec": map[string]any{"group": v1beta2.GroupVersion.Group, "scope": "Namespaced",
+				"names":    map[string]any{"plural": plural, "kind": kind},
+				"versions": []any{map[string]any{"name": "v1beta2", "served": true, "storage": true}}},
+		}})
+	}
+	base, err := render.Build(crds, render.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, exist := range map[string]bool{"New": false, "Existing": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuntimeCatalog(t, 0)
+			for _, crd := range crds {
+				if exist {
+					r.objects["/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+crd.GetName()] = crd.Object
+				}
+			}
+			for step, want := range []int{2, 0} {
+				r.takeCount()
+				err := r.copies.SyncBase(t.Context(), r.target, base, false)
+				_, waits := errors.AsType[*NotServedError](err)
+				if waits != (step == 0 && !exist) || err != nil && !waits {
+					t.Errorf("step %d: got %v", step, err)
+				}
+				if got := r.takeCount()["apply"]; got != want {
+					t.Errorf("step %d: %d objects were applied, want %d", step, got, want)
+				}
+			}
+		})
+	}
 }
 
 // TestRetry checks that a retry after a refused object sends only the refused object, however large the catalog is. An
