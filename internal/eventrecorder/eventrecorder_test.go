@@ -84,8 +84,8 @@ func TestFlood(t *testing.T) {
 		}
 		r.Eventf(kyma("b"), nil, corev1.EventTypeNormal, "Installed", "Reconcile", "one")
 		r.Eventf(manifest("c-1", "c"), nil, corev1.EventTypeNormal, "Installed", "Reconcile", "two")
-		r.Eventf(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, nil, corev1.EventTypeNormal, "Read", "Read",
-			"three")
+		r.Eventf(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, nil, corev1.EventTypeNormal, "Read",
+			"Read", "three")
 		if got := under.count(); got != Burst+3 {
 			t.Errorf("the events of others were dropped, too: %d in all", got)
 		}

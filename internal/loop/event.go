@@ -15,8 +15,8 @@ import (
 )
 
 // SpecLabelsOrAnnotationsChanged returns a predicate that accepts updates of the spec, of labels and of annotations,
-// the start of a deletion, and every creation and deletion. The predicate does not accept changes of only the labels and
-// annotations with the ignored keys, because a controller writes these itself to record something.
+// the start of a deletion, and every creation and deletion. The predicate does not accept changes of only the labels
+// and annotations with the ignored keys, because a controller writes these itself to record something.
 func SpecLabelsOrAnnotationsChanged(ignoredKeys ...string) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew

@@ -258,8 +258,8 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	specChanged := builder.WithPredicates(loop.SpecLabelsOrAnnotationsChanged(recordAnnotations...))
 	b := ctrl.NewControllerManagedBy(mgr).
-		// The first reconcile of a Kyma adds the label LabelManagedBy, and needs no second reconcile for this. If a user
-		// removes the label, the next reconcile adds it again.
+		// The first reconcile of a Kyma adds the label LabelManagedBy, and needs no second reconcile for this. If a
+		// user removes the label, the next reconcile adds it again.
 		For(&v1beta2.Kyma{}, builder.WithPredicates(
 			loop.SpecLabelsOrAnnotationsChanged(append(slices.Clip(recordAnnotations), v1beta2.LabelManagedBy)...))).
 		Watches(&v1beta2.Kyma{}, r.retries.Handler(r.probeRuntimeOfRetriedKyma)).

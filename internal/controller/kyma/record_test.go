@@ -142,8 +142,8 @@ func TestDropCachedRemote(t *testing.T) {
 	})
 }
 
-// TestTakeAbsence checks when a reconcile creates the Kyma in a runtime without reading it: only once, and shortly after
-// a reconcile that could not create it because the runtime did not serve the kind yet.
+// TestTakeAbsence checks when a reconcile creates the Kyma in a runtime without reading it: only once, and shortly
+// after a reconcile that could not create it because the runtime did not serve the kind yet.
 func TestTakeAbsence(t *testing.T) {
 	const name = "runtime-a"
 	pool, err := runtimes.New(t.Context(), runtimes.Options{Namespace: "kcp-system", Cache: unread{}, Live: unread{},

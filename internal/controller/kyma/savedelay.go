@@ -13,9 +13,9 @@ import (
 
 // Some changes of a status are soon followed by others: a module whose version changes is Processing, and then Ready; a
 // new agent is connected, and then its runtime becomes Ready. Such a change is saved only if no other change follows
-// within processingSaveDelay or agentSaveDelay. An upgrade that ends earlier therefore costs one write of the status in each cluster. If
-// the process ends in the meantime, nothing else is lost: the spec of the Manifest has the new version, the agent sends
-// heartbeats, and the next process derives the same status again.
+// within processingSaveDelay or agentSaveDelay. An upgrade that ends earlier therefore costs one write of the status in
+// each cluster. If the process ends in the meantime, nothing else is lost: the spec of the Manifest has the new
+// version, the agent sends heartbeats, and the next process derives the same status again.
 
 // processingSaveDelay is the time for which a status that will change soon need not be saved.
 const processingSaveDelay = 2 * time.Second

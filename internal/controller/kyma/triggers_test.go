@@ -200,9 +200,10 @@ func TestOnRuntimeEvent(t *testing.T) {
 		want   bool
 		urgent bool
 	}{
-		"OwnWrite":      {runtimes.Event{Object: &metav1.PartialObjectMetadata{ObjectMeta: known}}, false, false},
-		"Edited":        {runtimes.Event{Object: &metav1.PartialObjectMetadata{ObjectMeta: edited}}, true, true},
-		"Deleted":       {runtimes.Event{Object: &metav1.PartialObjectMetadata{ObjectMeta: known}, Deleted: true}, true, true},
+		"OwnWrite": {runtimes.Event{Object: &metav1.PartialObjectMetadata{ObjectMeta: known}}, false, false},
+		"Edited":   {runtimes.Event{Object: &metav1.PartialObjectMetadata{ObjectMeta: edited}}, true, true},
+		"Deleted": {runtimes.Event{Object: &metav1.PartialObjectMetadata{ObjectMeta: known}, Deleted: true}, true,
+			true},
 		"Listed":        {listed(known), false, false},
 		"ListedEdited":  {listed(edited), true, false},
 		"ListedNone":    {listed(), true, false},

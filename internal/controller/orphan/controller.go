@@ -146,9 +146,9 @@ func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// requestIfKymaIsMissing returns a request for the Kyma that an object names if this Kyma is not in the cache. A Kyma in
-// the cache needs no reconcile when its Manifests are created: its creation has started the searches, and its deletion
-// triggers the next reconcile.
+// requestIfKymaIsMissing returns a request for the Kyma that an object names if this Kyma is not in the cache. A Kyma
+// in the cache needs no reconcile when its Manifests are created: its creation has started the searches, and its
+// deletion triggers the next reconcile.
 func (r *Reconciler) requestIfKymaIsMissing(ctx context.Context, o client.Object) []reconcile.Request {
 	requests := loop.RequestForKyma(ctx, o)
 	return slices.DeleteFunc(requests, func(request reconcile.Request) bool {

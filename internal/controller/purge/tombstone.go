@@ -126,8 +126,8 @@ func (r *Tombstones) Register(ctx context.Context, mgr ctrl.Manager) error {
 }
 
 // requestIfTombstoneExists returns a request for a Kyma, or for the Kyma that an access Secret names, if the Kyma has a
-// tombstone. Only few Kymas have one. If the cache does not have a tombstone yet, the event of its creation triggers the
-// reconcile.
+// tombstone. Only few Kymas have one. If the cache does not have a tombstone yet, the event of its creation triggers
+// the reconcile.
 func (r *Tombstones) requestIfTombstoneExists(ctx context.Context, o client.Object) []reconcile.Request {
 	requests := loop.RequestForKyma(ctx, o)
 	if _, isKyma := o.(*v1beta2.Kyma); isKyma {

@@ -158,9 +158,10 @@ func (c *Copies) consumeBaseDrift(t Target) (hadDrifted bool) {
 	return hadDrifted
 }
 
-// sendRemainingBase applies the base objects that were not sent before. sendRemainingBase reports whether it has created
-// the CRDs of the catalog.
-func (c *Copies) sendRemainingBase(ctx context.Context, t Target, base *render.Bundle) (hasCreatedCRDs bool, err error) {
+// sendRemainingBase applies the base objects that were not sent before. sendRemainingBase reports whether it has
+// created the CRDs of the catalog.
+func (c *Copies) sendRemainingBase(ctx context.Context, t Target, base *render.Bundle) (
+	hasCreatedCRDs bool, err error) {
 	var sent *apply.Progress
 	c.editRecord(t, func(r *record) { sent = r.baseSent })
 	result, err := t.Runtime.Apply(ctx, apply.Set{Bundle: base, Owner: v1beta2.FieldOwner}, sent)
