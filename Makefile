@@ -39,7 +39,7 @@ test: bin/golangci-lint bin/controller-gen chromium ## run all tests: generated 
 	serial=$$(go list . ./api/... ./channel ./crds ./deploy ./docs ./internal/rollout/...); go test -vet=off -timeout 15m $$serial || failed="$$failed serial-unit-tests"; \
 	CGO_ENABLED=1 go test -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN)+1)) -timeout 15m $$(go list ./... | grep -vxF "$$serial") || failed="$$failed unit-tests"; \
 	$(MAKE) -s fuzz FUZZTIME=300x FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
-	(cd playground && GOGC=400 GOMEMLIMIT=10GiB go test -count=1 -vet=off -timeout 45m -p 3 -parallel 6 ./scenario ./fleetbench ./...) || failed="$$failed scenarios"; \
+	(cd playground && GOGC=400 GOMEMLIMIT=10GiB go test -count=1 -vet=off -timeout 4h -p 3 -parallel 6 ./scenario ./fleetbench ./...) || failed="$$failed scenarios"; \
 	wait $$lint || failed="$$failed lint"; cat bin/lint.log; if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
 
 check-generated: bin/controller-gen ## fail if generated files differ from their sources

@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	background.Go(func() { r.manager.restartUnlessKilled(life) })
 	select {
 	case <-observing:
-	case <-time.After(time.Minute):
+	case <-time.After(10 * time.Minute):
 		return nil, errors.New("observing etcd: the watch does not begin")
 	}
 	if err := r.prepareModulesAndUserObjects(ctx); err != nil {
@@ -210,7 +210,7 @@ func (r *run) prepareModulesAndUserObjects(ctx context.Context) error {
 	if err := publishAllModules(ctx, r.land); err != nil {
 		return err
 	}
-	if err := r.await(ctx, time.Minute, func(ctx context.Context) string { // creates the account that reads metrics
+	if err := r.await(ctx, r.options.Heal, func(ctx context.Context) string { // creates the account that reads metrics
 		if _, err := r.land.Metric(ctx, "go_goroutines"); err != nil {
 			return err.Error()
 		}
@@ -244,7 +244,7 @@ func (r *run) prepareModulesAndUserObjects(ctx context.Context) error {
 		}
 		r.promises.protect(false, name+"/configmaps/default/inherited", name+"/namespaces/"+v1beta2.RuntimeNamespace)
 	}
-	return r.await(ctx, time.Minute, func(ctx context.Context) string {
+	return r.await(ctx, r.options.Heal, func(ctx context.Context) string {
 		for _, name := range r.options.Runtimes { // controllers create these objects shortly after the namespace
 			key := client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "default"}
 			if err := r.land.Clients[name].Get(ctx, key, &corev1.ServiceAccount{}); err != nil {

@@ -24,7 +24,7 @@ func TestRun(t *testing.T) {
 	}
 	report, err := Run(t.Context(), Options{Dir: filepath.Join(t.TempDir(), "landscape"), Bin: bin, Seed: 1,
 		Runtimes: []string{"runtime-a", "runtime-b"}, Round: 12 * time.Second, Pace: 3, Idle: 2 * time.Second,
-		Say: t.Logf})
+		Heal: 20 * time.Minute, Say: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}

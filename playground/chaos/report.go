@@ -105,8 +105,9 @@ const (
 	moreLive       = 32 << 20
 )
 
-// calm is the time without reconciles after which the manager is considered to have no work.
-const calm = 2 * time.Second
+// calm is the time without reconciles after which the manager is considered to have no work. The manager may defer a
+// write by ten seconds.
+const calm = 12 * time.Second
 
 // awaitIdleManagerAndSnapshot waits until the manager has no work, and returns the state and the usage.
 func (r *run) awaitIdleManagerAndSnapshot(ctx context.Context) (picture, usage, error) {

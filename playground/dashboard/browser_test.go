@@ -58,7 +58,7 @@ func run(m *testing.M) int {
 
 const (
 	// deadline is the timeout of every wait. A wait normally takes a few seconds at most.
-	deadline = 90 * time.Second
+	deadline = 5 * time.Minute
 	// module is the name of the module in the catalog.
 	module = "mod"
 )

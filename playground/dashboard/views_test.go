@@ -96,10 +96,8 @@ func follow(t *testing.T, b *tab, l *landscape.Landscape) {
 	b.until("Superseded")
 	b.to("/rollouts/mod-regular-r3")
 	b.until("WaitingForGate")
-	openForms := `[...document.querySelectorAll("details[open] form.action")].map(e => e.id).join()`
-	if open := evaluate[string](b, openForms); open != "action-approve" {
-		t.Errorf("the open forms are %q, want that of the approval, which was not there before", open)
-	}
+	b.untilTrue("only the form of the approval, which was not there before, is open",
+		`[...document.querySelectorAll("details[open] form.action")].map(e => e.id).join() === "action-approve"`)
 	b.click(`//*[@id="action-approve"]//input[@name="sure"]`)
 	b.click(`//*[@id="action-approve"]//button`)
 	b.until("is approved by playground-admin")

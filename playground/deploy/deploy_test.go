@@ -108,7 +108,7 @@ func runKlm(t *testing.T, kubeconfig string, args ...string) (string, int) {
 // install runs klm install, which has to succeed.
 func install(t *testing.T, l *landscape.Landscape, args ...string) {
 	t.Helper()
-	args = append([]string{"install", "--yes", "--image=" + image, "--timeout=3m",
+	args = append([]string{"install", "--yes", "--image=" + image, "--timeout=15m",
 		"--set=registry.host=" + l.RegistryHost}, args...)
 	if out, code := runKlm(t, l.KubeconfigPath(landscape.ControlPlane), args...); code != 0 ||
 		!strings.Contains(out, "is ready") {
@@ -121,7 +121,7 @@ func await(t *testing.T, what string, look func(context.Context) (bool, string))
 	t.Helper()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
-	for limit := time.Now().Add(2 * time.Minute); ; {
+	for limit := time.Now().Add(15 * time.Minute); ; {
 		ok, seen := look(t.Context())
 		if ok {
 			return

@@ -39,13 +39,13 @@ func testScreens(t *testing.T) {
 	}
 	// state waits for a state of the Kyma. The manager copies the status from the control plane to the runtime.
 	state := func(is string) string {
-		wait := ` wait kyma --timeout=60s --for=jsonpath='{.status.state}'=` + is
+		wait := ` wait kyma --timeout=5m --for=jsonpath='{.status.state}'=` + is
 		return `kubectl -n kcp-system` + wait + ` runtime-a && ` +
 			`kubectl --kubeconfig .landscape/runtime-a.kubeconfig -n kyma-system` + wait + ` default`
 	}
 	breaks := `kubectl --kubeconfig .landscape/runtime-a.kubeconfig -n kyma-system patch sample sample --type merge -p `
 	// An agent connects some time after the modules are Ready.
-	shell(`timeout 60 bash -c 'until klm status | grep -q "2 connected"; do :; done'`)
+	shell(`timeout 300 bash -c 'until klm status | grep -q "2 connected"; do :; done'`)
 	shell(breaks + `'{"spec":{"fail":"the disk is full"}}' && ` + state("Error"))
 	checkHealth(t, health{"Degraded", "the disk is full", kstatus.FailedStatus}, kstatus.InProgressStatus)
 	for file, command := range screens {

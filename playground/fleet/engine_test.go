@@ -188,7 +188,7 @@ func pause(ctx context.Context) error {
 // compareEngine runs the apply engine against a simulated and a real cluster, and compares the results and the
 // requests.
 func compareEngine(t *testing.T, simulated, actual *server) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	type reported struct{ Story, Requests []string }
 	var got, want reported

@@ -35,6 +35,9 @@ func clientOf(t *testing.T, c *Cluster) *http.Client {
 	return client
 }
 
+// answerTimeout is the timeout of a request that is answered.
+const answerTimeout = 5 * time.Minute
+
 // get sends a GET for a path to a cluster and returns the status code. The code is 0 if there is no answer.
 func get(client *http.Client, c *Cluster, path string, timeout time.Duration) (
 	code int, header http.Header, err error) {
@@ -103,7 +106,7 @@ func TestFault(t *testing.T) {
 					t.Errorf("answers %v", codes)
 				}
 			}},
-		"Flapping": {"it is there half of the time", Fault{Dead: Refused, Up: 500 * time.Millisecond,
+		"Flapping": {"it is there half of the time", Fault{Dead: Refused, Up: 2 * time.Second,
 			Down: 500 * time.Millisecond, Delay: 20 * time.Millisecond},
 			func(t *testing.T, codes map[int]int, _ []error, _ time.Duration) {
 				if codes[0] == 0 || codes[200] == 0 {
@@ -117,14 +120,14 @@ func TestFault(t *testing.T) {
 				f := open(t, Options{Clusters: 2, OwnPorts: own, Seed: 1})
 				sick, well := f.Cluster(0), f.Cluster(1)
 				client := clientOf(t, sick)
-				if code, _, err := get(client, sick, "/api/v1/namespaces", 10*time.Second); code != 200 {
+				if code, _, err := get(client, sick, "/api/v1/namespaces", answerTimeout); code != 200 {
 					t.Fatal(code, err)
 				}
 				sick.Fault(tc.fault)
 				codes := map[int]int{}
 				var errs []error
 				start := time.Now()
-				timeout := 30 * time.Second
+				timeout := answerTimeout
 				if tc.fault.Dead == BlackHole {
 					timeout = 30 * time.Millisecond
 				}
@@ -148,12 +151,12 @@ func TestFault(t *testing.T) {
 					})
 				}
 				tc.check(t, codes, errs, time.Since(start))
-				if code, _, err := get(clientOf(t, well), well, "/api/v1/namespaces", 10*time.Second); code != 200 {
+				if code, _, err := get(clientOf(t, well), well, "/api/v1/namespaces", answerTimeout); code != 200 {
 					t.Errorf("the other cluster: %d, %v", code, err)
 				}
 				sick.Heal()
 				waitFor(t, func() bool {
-					code, _, _ := get(client, sick, "/api/v1/namespaces", 10*time.Second)
+					code, _, _ := get(client, sick, "/api/v1/namespaces", answerTimeout)
 					return code == 200
 				})
 			})
@@ -169,7 +172,7 @@ func TestFaultsAreSeeded(t *testing.T) {
 		}
 		client := clientOf(t, f.Cluster(all[0]))
 		for range 10 {
-			code, _, _ := get(client, f.Cluster(all[0]), "/healthz", 10*time.Second)
+			code, _, _ := get(client, f.Cluster(all[0]), "/healthz", answerTimeout)
 			all = append(all, code)
 		}
 		return all
@@ -187,17 +190,17 @@ func TestRotate(t *testing.T) {
 	f := open(t, Options{Clusters: 2})
 	c := f.Cluster(1)
 	before := clientOf(t, c)
-	if code, _, err := get(before, c, "/api", 10*time.Second); code != 200 {
+	if code, _, err := get(before, c, "/api", answerTimeout); code != 200 {
 		t.Fatal(code, err)
 	}
 	c.RotateCredentials()
-	if code, _, _ := get(before, c, "/api", 10*time.Second); code != 401 {
+	if code, _, _ := get(before, c, "/api", answerTimeout); code != 401 {
 		t.Errorf("old credentials: %d, want 401", code)
 	}
-	if code, _, _ := get(clientOf(t, c), c, "/api", 10*time.Second); code != 200 {
+	if code, _, _ := get(clientOf(t, c), c, "/api", answerTimeout); code != 200 {
 		t.Errorf("new credentials: %d, want 200", code)
 	}
-	if code, _, _ := get(clientOf(t, f.Cluster(0)), c, "/api", 10*time.Second); code != 401 {
+	if code, _, _ := get(clientOf(t, f.Cluster(0)), c, "/api", answerTimeout); code != 401 {
 		t.Errorf("credentials of another cluster: %d, want 401", code)
 	}
 }
@@ -217,7 +220,7 @@ func TestClustersAreSeparate(t *testing.T) {
 	for i, want := range []int{404, 200, 404} {
 		c := f.Cluster(i)
 		if code, _, err := get(clientOf(t, c), c, "/api/v1/namespaces/default/configmaps/mine",
-			10*time.Second); code != want {
+			answerTimeout); code != want {
 			t.Errorf("cluster %d answers %d, %v, want %d", i, code, err, want)
 		}
 		if n := c.Counts().Requests["get configmaps"]; n != 1 {
@@ -291,7 +294,7 @@ func TestOperator(t *testing.T) {
 // it has received.
 func watchEvents(t *testing.T, c *Cluster, query string, want int) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL()+"/api/v1/configmaps?watch=1&"+query, nil)
 	if err != nil {

@@ -8,6 +8,12 @@ import (
 	"time"
 )
 
+// Limits of waits that take seconds. They are long because the machine may be busy.
+const (
+	startTimeout = 10 * time.Minute // for a process to start, and for a part of it to be ready
+	stopTimeout  = 2 * time.Minute  // for a process to end
+)
+
 // poll calls done every 50 ms until done returns true or an error. If this takes longer than the duration most,
 // until returns an error.
 func poll(ctx context.Context, most time.Duration, what string, done func() (bool, error)) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // crew holds the running processes of the manager: one process, or several replicas.
@@ -65,7 +64,7 @@ func (c crew) waitUntilWorking(ctx context.Context, sharded bool) error {
 			return err
 		}
 	}
-	return poll(ctx, 3*time.Minute, "the manager to work", func() (bool, error) {
+	return poll(ctx, startTimeout, "the manager to work", func() (bool, error) {
 		shards, leads := 0.0, false
 		for _, m := range c {
 			if m.ended() {

@@ -71,9 +71,9 @@ func (r *rig) settleAndRecordLeftovers(ctx context.Context, s *Scenario) error {
 	s.Values["live heap per cluster that is gone, kB"] = max(0, in.Live-r.empty.Live) / float64(r.clusters) / 1000
 	s.Values["goroutines beyond those without fleet"] = in.Goroutines - r.empty.Goroutines
 	r.stage.setText(func() string { return "waiting until all connections to runtimes are closed" })
-	// A server may notice late that a connection was closed. If connections are still open after a minute, the error is
-	// ignored, because the limit for this figure judges them.
-	_ = poll(ctx, time.Minute, "the connections to runtimes to be closed", func() (bool, error) {
+	// A server may notice late that a connection was closed. If connections are still open after five minutes, the
+	// error is ignored, because the limit for this figure judges them.
+	_ = poll(ctx, 5*time.Minute, "the connections to runtimes to be closed", func() (bool, error) {
 		return r.fleet.Stats().Connections == 0, nil
 	})
 	s.Values[connectionsLeft] = float64(r.fleet.Stats().Connections)

@@ -27,6 +27,10 @@ func measureIdle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.waitUntilManagerDisconnected(ctx); err != nil {
 		return err
 	}
+	// The manager closes an idle connection after ten seconds, and may defer a write for the same time.
+	if err := pause(ctx, r.calm); err != nil {
+		return err
+	}
 	before, err := r.readCounters(ctx)
 	if err != nil {
 		return err
@@ -68,7 +72,7 @@ func (r *rig) waitUntilManagerDisconnected(ctx context.Context) error {
 		return nil
 	}
 	r.stage.setText(func() string { return "waiting until connections that are not needed are closed" })
-	return poll(ctx, 2*time.Minute, "the manager to close connections that it does not need", func() (bool, error) {
+	return poll(ctx, 10*time.Minute, "the manager to close connections that it does not need", func() (bool, error) {
 		return r.fleet.Stats().Connections <= 1+r.clusters/100, nil
 	})
 }

@@ -130,8 +130,8 @@ func (o *options) completeAndValidate() ([]scenario, error) {
 // applyBrief sets the options of --brief. Counted figures hardly change. The leader election gets longer timeouts,
 // because a small run must succeed on a machine that also does other work.
 func (o *options) applyBrief() {
-	o.ManagerArgs = append([]string{"--max-new-runtimes=16", "--leader-election-lease-duration=20s",
-		"--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"}, o.ManagerArgs...)
+	o.ManagerArgs = append([]string{"--max-new-runtimes=16", "--leader-election-lease-duration=45s",
+		"--leader-election-renew-deadline=40s", "--leader-election-retry-period=1s"}, o.ManagerArgs...)
 	o.Idle, o.Edits, o.remember, o.watched = 5*time.Second, min(o.Edits, 10), 3*time.Second, 5*time.Second
 	o.calm, o.soak = 1500*time.Millisecond, time.Second
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
@@ -70,7 +69,7 @@ const listenerName = "listener.fleet.example.com"
 
 // waitUntilReady waits until the manager's caches are synced and its readiness probe succeeds.
 func (m *manager) waitUntilReady(ctx context.Context) error {
-	return poll(ctx, 3*time.Minute, "the manager to be ready", func() (bool, error) {
+	return poll(ctx, startTimeout, "the manager to be ready", func() (bool, error) {
 		if m.ended() {
 			return false, m.exitError()
 		}

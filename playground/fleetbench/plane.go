@@ -155,8 +155,8 @@ func (p *plane) stopProcessAndCloseLog() error {
 	_ = p.stdin.Close() // the process ends with its input
 	select {
 	case <-p.done:
-	case <-time.After(30 * time.Second):
-		return errors.Join(errors.New("the control plane did not stop in 30 s"), p.killAndWait())
+	case <-time.After(stopTimeout):
+		return errors.Join(fmt.Errorf("the control plane did not stop in %v", stopTimeout), p.killAndWait())
 	}
 	return errors.Join(p.err, p.log.Close())
 }
@@ -208,7 +208,7 @@ func (p *plane) installCRDsAndRoles(ctx context.Context) error {
 			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
-	return poll(ctx, 30*time.Second, "the control plane to serve our kinds", func() (bool, error) {
+	return poll(ctx, startTimeout, "the control plane to serve our kinds", func() (bool, error) {
 		var kymas v1beta2.KymaList
 		var watchers v1beta2.WatcherList
 		return p.client.List(ctx, &kymas, client.Limit(1)) == nil &&

@@ -48,7 +48,7 @@ func (c *child) ended() bool {
 	}
 }
 
-// stop asks the process to end, and waits for at most 20 s. After the timeout, stop kills the process.
+// stop asks the process to end, and waits for at most stopTimeout. After the timeout, stop kills the process.
 func (c *child) stop() error {
 	if c.ended() {
 		return nil
@@ -60,8 +60,8 @@ func (c *child) stop() error {
 	select {
 	case <-c.done:
 		return nil
-	case <-time.After(20 * time.Second):
-		return errors.Join(fmt.Errorf("process %d did not stop in 20 s", c.pid()), c.killAndWait())
+	case <-time.After(stopTimeout):
+		return errors.Join(fmt.Errorf("process %d did not stop in %v", c.pid(), stopTimeout), c.killAndWait())
 	}
 }
 

@@ -47,7 +47,7 @@ func (r *rig) waitUntilNoRecentDelivery(ctx context.Context) error {
 		return nil
 	}
 	r.stage.setText(func() string { return fmt.Sprintf("waiting until no agent has told anything for %v", r.remember) })
-	return poll(ctx, r.remember+time.Minute, "the agents to have nothing to tell",
+	return poll(ctx, r.remember+5*time.Minute, "the agents to have nothing to tell",
 		func() (bool, error) { return r.agents.hasNoRecentDelivery(), nil })
 }
 

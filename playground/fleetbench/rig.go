@@ -209,5 +209,5 @@ func (r *rig) allAppliedInAnyVersion(i int) bool {
 
 // waitTimeout returns the maximum time of a scenario with this number of clusters. A longer scenario has failed.
 func (r *rig) waitTimeout() time.Duration {
-	return 5*time.Minute + time.Duration(r.clusters)*time.Second
+	return 20*time.Minute + time.Duration(r.clusters)*time.Second
 }

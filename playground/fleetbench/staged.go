@@ -200,7 +200,7 @@ func (r *rig) injectFaultsAndWaitUntilNoticed(ctx context.Context, m *module, de
 			return err
 		}
 	}
-	return poll(ctx, 5*time.Minute, "the manager to notice dead and failing clusters", func() (bool, error) {
+	return poll(ctx, r.waitTimeout(), "the manager to notice dead and failing clusters", func() (bool, error) {
 		for i := range dead {
 			if r.kymas.statusOf(i).state == v1beta2.StateReady {
 				return false, nil
@@ -376,7 +376,7 @@ func (r *rig) recordCoordinatorTimes(ctx context.Context, s *Scenario) (err erro
 // waitForRolloutOf waits until a ModuleRollout moves the channel as the caller expects, and returns its name.
 func (r *rig) waitForRolloutOf(ctx context.Context, m *module, isMove func(c *v1beta2.ChannelStatus) bool) (name string,
 	err error) {
-	err = poll(ctx, 2*time.Minute, "the ModuleRollout of "+m.name, func() (bool, error) {
+	err = poll(ctx, r.waitTimeout(), "the ModuleRollout of "+m.name, func() (bool, error) {
 		release := &v1beta2.ModuleReleaseMeta{}
 		key := client.ObjectKey{Namespace: v1beta2.ControlPlaneNamespace, Name: m.name}
 		if err := r.plane.client.Get(ctx, key, release); err != nil {

@@ -28,7 +28,7 @@ type wire struct {
 const pieceSize = 1 << 10
 
 // answerTimeout is the timeout of one request, and of a handshake.
-const answerTimeout = 15 * time.Second
+const answerTimeout = time.Minute
 
 // answer holds the needed parts of an HTTP answer.
 type answer struct {

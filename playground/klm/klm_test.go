@@ -97,9 +97,9 @@ func theLandscape(t testing.TB) *landscape.Landscape {
 		land.up, land.err = landscape.Up(life, landscape.Options{
 			Dir: filepath.Join(bin, "landscape"), Bin: bin, Runtimes: runtimes,
 			// A manager that cannot renew its Lease until the renew deadline ends, even if the machine is only
-			// busy. manager.txtar kills the manager and waits until its Lease has expired, so the Lease is short.
-			ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0", "--leader-election-lease-duration=20s",
-				"--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"},
+			// busy. manager.txtar kills the manager and waits until its Lease has expired, so the Lease is not longer.
+			ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0", "--leader-election-lease-duration=45s",
+				"--leader-election-renew-deadline=40s", "--leader-election-retry-period=1s"},
 		})
 		if land.err != nil {
 			land.up = nil // Up has stopped the landscape
@@ -185,7 +185,7 @@ func runScripts(t *testing.T, files ...string) {
 }
 
 // deadline is the timeout of every wait. A wait takes at most a few seconds.
-const deadline = 90 * time.Second
+const deadline = 5 * time.Minute
 
 // commands are the commands of scripts, in addition to the commands of package testscript:
 //

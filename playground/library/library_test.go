@@ -30,7 +30,7 @@ import (
 )
 
 // deadline is the timeout of every wait. A wait takes at most a few seconds.
-const deadline = 60 * time.Second
+const deadline = 5 * time.Minute
 
 // All tests share this cluster; each test has its own namespace.
 var (
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(func() int {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 		defer cancel()
 		host, err := cluster.Open(ctx, cluster.Options{Audit: true})
 		if err != nil {
@@ -367,7 +367,7 @@ func TestNotReady(t *testing.T) {
 	if status, err = manifest.InstallOrUpgradeChart(t.Context(), info); err != nil {
 		t.Fatal(err)
 	}
-	info.ConfigFlags["Timeout"] = "1m"
+	info.ConfigFlags["Timeout"] = "10m"
 	if status, err = manifest.InstallOrUpgradeChart(t.Context(), info); err != nil || !status.Ready {
 		t.Errorf("with time enough: %+v, %v", status, err)
 	}
@@ -503,7 +503,7 @@ func cutAfter(t *testing.T, after int, own bool) (finished bool) {
 			t.Errorf("after the cut and another installation: %s", got)
 		}
 	}
-	end := time.Now().Add(deadline)
+	end := time.Now().Add(3 * deadline) // each attempt sends one request more
 	for i := 0; !try(info, i, manifest.UninstallChart); i++ {
 		if time.Now().After(end) {
 			t.Fatal("uninstalling does not get on")

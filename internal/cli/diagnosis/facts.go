@@ -155,7 +155,7 @@ func (f *Facts) Manifest(module string) *v1beta2.Manifest {
 // readEvents lists the events about an object. In a large control plane this can take long, because the API server has
 // no index of events by object.
 func readEvents(ctx context.Context, c *connection.Cluster, objectName string) ([]corev1.Event, error) {
-	const eventsTimeout = 2 * time.Second
+	const eventsTimeout = 8 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
 	defer cancel()
 	var list corev1.EventList

@@ -25,7 +25,7 @@ import (
 
 // readyTimeout is the time in which all modules must become Ready after the start of the manager. It applies to the
 // command up --until=ready.
-const readyTimeout = 5 * time.Minute
+const readyTimeout = 15 * time.Minute
 
 // up is the command that starts a complete landscape.
 type up struct {
@@ -47,7 +47,7 @@ func upCommand() *cobra.Command {
 runtime and show how it gets Ready. Then print what to try next, and run until Ctrl-C, which stops
 and removes everything.`,
 		Example: "  playground up\n  playground up --until=ready   # ends with exit code 0 when all is Ready, 1 " +
-			"after five minutes\n  playground up --in-cluster    # one cluster that is control plane and runtime",
+			"after 15 minutes\n  playground up --in-cluster    # one cluster that is control plane and runtime",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return v.run(command.Context(), command.OutOrStdout()) },
 	}
@@ -56,7 +56,7 @@ and removes everything.`,
 		"folder for kubeconfigs, logs and data; made at the start and removed at the end")
 	flags.StringVar(&v.Bin, "bin", "bin", "folder with lifecycle-manager, sample-operator, klm and kubectl")
 	flags.StringVar(&v.Until, "until", "",
-		"ready: end when every module is Ready, with exit code 1 and the reasons after five minutes")
+		"ready: end when every module is Ready, with exit code 1 and the reasons after 15 minutes")
 	flags.StringSliceVar(&v.Runtimes, "runtimes", []string{"runtime-a", "runtime-b"}, "names of the runtimes")
 	flags.BoolVar(&v.InCluster, "in-cluster", false, "one cluster: the manager installs modules where it runs")
 	flags.StringArrayVar(&v.Flags, "manager-flag", nil,
@@ -188,7 +188,7 @@ func (v *up) publishAndEnableSampleModule(ctx context.Context, l *landscape.Land
 	}
 	for _, name := range names {
 		cluster, key := l.DesiredKymaKey(name)
-		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 5*time.Minute, true,
 			func(ctx context.Context) (bool, error) {
 				return l.Clients[cluster].Get(ctx, key, &v1beta2.Kyma{}) == nil, nil
 			})
