@@ -45,7 +45,7 @@ func startLogs(ctx context.Context, n *node) (*logServer, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", l.logs)
 	l.server = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		Handler: mux, ReadHeaderTimeout: time.Minute,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
 			ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert},
 		BaseContext: func(net.Listener) context.Context { return n.life },

@@ -36,6 +36,7 @@ import (
 const (
 	refreshInterval = 10 * time.Second // interval for mounted Secrets, ConfigMaps and tokens
 	tokenSeconds    = 3607             // validity of the token of a pod, the same as with a kubelet
+	minProbeTimeout = 10               // seconds; the default of a probe is 1, too short for a busy machine
 	probeInterval   = 200 * time.Millisecond
 	logTail         = 1024 // bytes of output in the message of a failed container
 )
@@ -207,7 +208,7 @@ func (p *pod) runHTTPReadinessProbe(exited <-chan struct{}, c *container) {
 		return
 	}
 	client := &http.Client{
-		Timeout: time.Duration(max(probe.TimeoutSeconds, 1)) * time.Second,
+		Timeout: time.Duration(max(probe.TimeoutSeconds, minProbeTimeout)) * time.Second,
 		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
 			//nolint:gosec // as a kubelet does: the certificate of a probe's target names no address
 			InsecureSkipVerify: true,

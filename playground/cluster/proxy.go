@@ -241,7 +241,7 @@ func (p *proxy) connect(client net.Conn) {
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
-	server, err := net.DialTimeout("tcp4", target, 5*time.Second)
+	server, err := net.DialTimeout("tcp4", target, time.Minute)
 	if err != nil {
 		return
 	}
@@ -312,7 +312,7 @@ func startAPIServerEgressProxy(ctx context.Context, dir string) (*bridge, error)
 	}
 	b := &bridge{config: filepath.Join(dir, "egress.yaml"), server: &http.Server{Handler: http.HandlerFunc(
 		serveConnect),
-		ReadHeaderTimeout: 10 * time.Second}}
+		ReadHeaderTimeout: time.Minute}}
 	go func() { _ = b.server.Serve(listener) }()
 	text := fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	quietPeriod  = 300 * time.Millisecond // a new cluster has settled when nothing is written for this time
-	resetTimeout = 3 * time.Minute        // timeout of the reset of a cluster, long enough for a busy machine
-	maxOps       = 100                    // operations in a transaction of etcd, which allows 128
-	listers      = 4                      // concurrent lists of a comparison
+	quietPeriod  = 3 * time.Second // a new cluster has settled when nothing is written for this time
+	resetTimeout = 3 * time.Minute // timeout of the reset of a cluster, long enough for a busy machine
+	maxOps       = 100             // operations in a transaction of etcd, which allows 128
+	listers      = 4               // concurrent lists of a comparison
 )
 
 // origin is the state of a cluster after its first start.
@@ -44,29 +44,35 @@ func (c *Cluster) isVolatile(key string) bool {
 // etcdPrefix is the beginning of all keys of the cluster in etcd.
 func (c *Cluster) etcdPrefix() string { return "/" + c.name + "/" }
 
-// saveOriginWhenQuiet waits until nothing is written any more, and stores the state of the cluster as its origin.
+// saveOriginWhenQuiet waits until nothing is written any more, and stores the state of the cluster as its origin. The
+// state in etcd is the same before and after the API server lists its objects, so both parts of the origin agree.
 func (c *Cluster) saveOriginWhenQuiet(ctx context.Context, server *apiServer) error {
 	etcd := v3client.New(c.host.etcd.Server)
 	defer etcd.Close() //nolint:errcheck // it has no connection
 	var o origin
 	since := time.Now()
-	err := server.await(ctx, "waiting until the new cluster is unchanged", func() error {
+	update := func() error {
 		now, err := c.storedKeys(ctx, etcd)
-		if err != nil {
+		if err != nil || maps.Equal(now, o.stored) {
 			return err
 		}
-		if !maps.Equal(now, o.stored) {
-			o.stored, since = now, time.Now()
+		o.stored, since = now, time.Now()
+		return errors.New("it still changes")
+	}
+	err := server.await(ctx, "waiting until the new cluster is unchanged", func() error {
+		if err := update(); err != nil {
+			return err
 		}
 		if time.Since(since) < quietPeriod {
 			return errors.New("it still changes")
 		}
-		return nil
+		var err error
+		if o.served, err = server.listNamesAndUIDs(ctx); err != nil {
+			return err
+		}
+		return update()
 	})
 	if err != nil {
-		return err
-	}
-	if o.served, err = server.listNamesAndUIDs(ctx); err != nil {
 		return err
 	}
 	c.origin = &o

@@ -28,7 +28,8 @@ const (
 	Allow Admission = "allow"
 	// Refuse rejects every request.
 	Refuse Admission = "refuse"
-	// Hang never responds. The timeout of API servers for this webhook is one second.
+	// Hang never responds. The timeout of API servers is one second for a webhook that hangs, and ten seconds for the
+	// others.
 	Hang Admission = "hang"
 )
 
@@ -48,10 +49,14 @@ func (l *Landscape) SetAdmissionWebhook(ctx context.Context, cluster string, beh
 	server.Config.ErrorLog = discard
 	server.StartTLS()
 	l.servers = append(l.servers, server)
+	timeout := int32(10)
+	if behaviour == Hang {
+		timeout = 1
+	}
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	_, err := controllerutil.CreateOrUpdate(ctx, c, config, func() error {
 		config.Webhooks = []admissionregistrationv1.ValidatingWebhook{{
-			Name: AdmissionWebhook, AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: new(int32(1)),
+			Name: AdmissionWebhook, AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: &timeout,
 			SideEffects:   new(admissionregistrationv1.SideEffectClassNone),
 			FailurePolicy: new(admissionregistrationv1.Fail),
 			ClientConfig:  admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: authority},

@@ -64,7 +64,11 @@ type Options struct {
 	// Ingress starts the ingress gateway of a service mesh in front of the listener. Agents send their reports to this
 	// gateway. The gateway routes requests by the VirtualServices in the control plane.
 	Ingress bool
-	// ManagerArgs are additional flags of the manager.
+	// NoLeaderElection starts each manager without leader election. Without leader election, a manager does not end
+	// if it gets no processor time until its Lease expires. Only one manager may then run on a control plane at a time.
+	// By default, managers elect a leader, and their Leases last so long that they keep them on a busy machine.
+	NoLeaderElection bool
+	// ManagerArgs are additional flags of the manager. They override the flags that Up sets.
 	ManagerArgs []string
 	// ManagerEnv are additional environment variables of the manager, in the form NAME=VALUE.
 	ManagerEnv []string
@@ -290,6 +294,11 @@ func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process,
 		"--kubeconfig=" + l.KubeconfigPath(name), "--oci-registry-host=" + l.RegistryHost,
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics,
 		"--egress-allow=127.0.0.0/8", // for the chart repository and other servers of scenarios
+		// On a busy machine, a manager may get no processor time for longer than the default renew deadline of 10 s.
+		"--leader-election-lease-duration=90s", "--leader-election-renew-deadline=80s",
+	}
+	if l.NoLeaderElection {
+		args = append(args, "--leader-elect=false")
 	}
 	if l.InCluster {
 		args = append(args, "--mode=in-cluster")

@@ -102,7 +102,7 @@ func applyObject(ctx context.Context, c client.Client, o *unstructured.Unstructu
 
 // awaitEstablished waits until a CRD is served.
 func awaitEstablished(ctx context.Context, c client.Client, name string) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true,
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 3*time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			u := &unstructured.Unstructured{}
 			u.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))

@@ -75,11 +75,12 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 
 	// The landscape.
 
-	// up [-in-cluster] [-ingress] [-manager=FLAG…] RUNTIME… starts a control plane, the runtimes, a registry, a chart
-	// repository, and the manager with these additional flags. With -ingress the manager is behind the ingress gateway
-	// of a mesh, which VirtualServices configure. up sets the variables REGISTRY and CHARTS to the addresses.
-	// LOCKED_REGISTRY and LOCKED_CHARTS are the addresses that require a login. REGISTRY_HOST and LOCKED_REGISTRY_HOST
-	// have the form host:port.
+	// up [-in-cluster] [-ingress] [-elect] [-manager=FLAG…] RUNTIME… starts a control plane, the runtimes, a registry,
+	// a chart repository, and the manager with these additional flags. With -ingress the manager is behind the ingress
+	// gateway of a mesh, which VirtualServices configure. With -elect the managers elect a leader, which scripts with
+	// several managers on one control plane need. Without -elect a manager cannot lose its Lease on a busy machine. up
+	// sets the variables REGISTRY and CHARTS to the addresses. LOCKED_REGISTRY and LOCKED_CHARTS are the addresses that
+	// require a login. REGISTRY_HOST and LOCKED_REGISTRY_HOST have the form host:port.
 	"up": command((*scenario).up),
 	// register RUNTIME CHANNEL registers a runtime: it creates the access Secret, and a Kyma with the channel. register
 	// waits until the Kyma exists in the runtime.
@@ -116,10 +117,10 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// CRD does not have.
 	"crds":    command((*scenario).crds),
 	"rewrite": command((*scenario).rewrite),
-	// replica start starts another replica of the manager. From then on, agents report to this replica, even though it
-	// does not work yet.
+	// replica start starts another replica of the manager, which needs up -elect. From then on, agents report to this
+	// replica, even though it does not work yet.
 	"replica": command((*scenario).replica),
-	// replicas controls several replicas that share the work (--shards); see replicas_test.go.
+	// replicas controls several replicas that share the work (--shards), which need up -elect; see replicas_test.go.
 	"replicas": command((*scenario).replicas),
 	// second up [FLAG…] starts a second control plane in a cluster with the name second, and a manager of its own. Its
 	// catalog contains the versions of the sample module, as after the command publish sample. second register NAME
@@ -484,9 +485,10 @@ func passesOf(all landscape.Metrics, controller string) float64 {
 	return all.Sum("controller_runtime_reconcile_total", fmt.Sprintf("controller=%q", controller))
 }
 
-// calm is longer than the time between a change and the reconcile that it causes: an agent reports a change up to
-// 500 ms after it, and the manager then collects changes for 300 ms.
-const calm = time.Second
+// calm is longer than the time between a change and the reconcile that it causes: an agent reports a change up to 500
+// ms after it, and the manager then collects changes for 300 ms. The rest is for requests on a busy machine. A script
+// in which the manager polls runtimes needs a --poll-interval that leaves a gap of this length between all polls.
+const calm = 2 * time.Second
 
 // settle waits until the manager's queues are empty and no reconcile has run for the time calm.
 func (s *scenario) settle() error {

@@ -366,8 +366,9 @@ func (k *killing) await(c chapter) error {
 	})
 }
 
-// lasting is the time for which a state must stay the same to be the end state of a chapter.
-const lasting = 5 * time.Second
+// lasting is the time for which a state must stay the same to be the end state of a chapter. It is longer than the
+// ten seconds after which the manager saves progress that it has deferred.
+const lasting = 15 * time.Second
 
 // remember waits until the state of the control plane and the runtime stays the same for the time lasting, and records
 // this state. All later chapters with the same end must result in the same state.

@@ -125,7 +125,7 @@ func (s *scenario) poster(c *call) (*http.Client, http.Header, error) {
 		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificate[0]})
 		header.Set("X-Forwarded-Client-Cert", `Cert="`+url.PathEscape(string(text))+`"`)
 	}
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}, Timeout: 30 * time.Second}, header, nil
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}, Timeout: 2 * time.Minute}, header, nil
 }
 
 // send posts one event, and returns the status and the message of the answer.

@@ -66,9 +66,9 @@ func run(m *testing.M) int {
 
 // longScripts are the scripts that take longest, the longest first. They start first, so that none of them runs alone
 // at the end.
-var longScripts = []string{"deletion_deadline", "bad_runtime", "agent_faults", "rollout_lost", "purge", "rollout_join",
-	"bad_kyma", "restored_older", "upgrade_writes", "rollout_leader", "rollout_stop", "rollout_preflight",
-	"rollout_calendar", "owner_two", "rollout_back"}
+var longScripts = []string{"deletion_deadline", "rollout_lost", "bad_kyma", "purge", "bad_runtime", "rollout_leader",
+	"agent_faults", "rollout_calendar", "rollout_join", "restored_older", "upgrade_writes", "flood", "rollout_stop",
+	"rollout_preflight", "rollout_replicas", "owner_two", "rollout_back"}
 
 // scripts returns the files of all scripts, with longScripts at the end: package testing starts parallel subtests in
 // the reverse order.
