@@ -84,7 +84,9 @@ func (l *landscape) start() error {
 		return err
 	}
 	out, in := io.Pipe()
-	l.process, l.done = exec.Command("bin/playground", "up", "--manager-flag=--otlp-endpoint="+l.spans.endpoint),
+	// With a long Lease, the manager remains the leader on a busy machine.
+	l.process, l.done = exec.Command("bin/playground", "up", "--manager-flag=--otlp-endpoint="+l.spans.endpoint,
+		"--manager-flag=--leader-election-lease-duration=90s", "--manager-flag=--leader-election-renew-deadline=80s"),
 		make(chan error, 1)
 	l.process.Dir, l.process.Stdout, l.process.Stderr = folder, in, in
 	if err := l.process.Start(); err != nil {

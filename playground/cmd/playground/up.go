@@ -78,9 +78,10 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	if err := silenceLibraries(); err != nil {
 		return err
 	}
-	var flags []string
+	// The default periods of a manager: users notice soon that a manager has ended.
+	flags := []string{"--leader-election-lease-duration=15s", "--leader-election-renew-deadline=10s"}
 	if !v.InCluster {
-		flags = []string{"--watch-mode=agent", "--heartbeat-interval=5s"}
+		flags = append(flags, "--watch-mode=agent", "--heartbeat-interval=5s")
 	}
 	l, err := landscape.Up(ctx, landscape.Options{
 		Dir: v.Dir, Bin: v.Bin, Runtimes: v.Runtimes, InCluster: v.InCluster, ManagerArgs: append(flags, v.Flags...),
