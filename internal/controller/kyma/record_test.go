@@ -133,7 +133,10 @@ func TestDropCachedRemote(t *testing.T) {
 		n.takeCachedRemote(t.Context())
 		n.cacheRemoteForNextReconcile()
 		for _, isKept := range []bool{true, false} {
-			if kept := r.known["a"].remote.kyma != nil; kept != isKept {
+			r.mu.Lock()
+			kept := r.known["a"].remote.kyma != nil
+			r.mu.Unlock()
+			if kept != isKept {
 				t.Errorf("at %s the Kyma is kept: %t", time.Now(), kept)
 			}
 			time.Sleep(readyReusePeriod)
