@@ -56,7 +56,7 @@ func (r *Registry) WithKeychain(k authn.Keychain) *Registry {
 	opts := r.opts
 	opts.Keychain = k
 	return &Registry{
-		opts: opts, base: r.base, host: r.host, plain: r.plain, layers: r.layers,
+		opts: opts, base: r.base, host: r.host, plain: r.plain, pullTimeout: r.pullTimeout, layers: r.layers,
 		components: newCache[*Component](maxComponents, r.components.now),
 		tags:       newCache[string](maxComponents, r.tags.now),
 		failures:   newCache[error](maxComponents, r.failures.now),
