@@ -37,8 +37,10 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 func waitFor[T client.Object](ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration,
 	changes func(context.Context, string) <-chan struct{}, empty func() T, check func(T) Progress) error {
 	const readInterval = 2 * time.Second // needed because watches may be forbidden, and may end
-	// The object is read at least once even with a short timeout, so that the message at the timeout has its state.
-	read, cancelRead := context.WithTimeout(ctx, max(timeout, a.Config.RequestTimeout))
+	// The object is read at least once even with a short timeout, so that the message at the timeout has its state. If
+	// the API server does not answer, a person with a short timeout does not wait for the whole request timeout.
+	firstReadTimeout := a.Config.RequestTimeout / 6 // 5 s by default
+	read, cancelRead := context.WithTimeout(ctx, max(timeout, firstReadTimeout))
 	defer cancelRead()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
