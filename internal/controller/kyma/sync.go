@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -149,12 +150,16 @@ func (n *run) awaitServed(err error, isRemoteAbsent bool) error {
 	n.editRecord(func(m *record) {
 		n.found.isTransient = n.kyma.Status.State == "" && n.now.Sub(m.firstSeenAt) < processingSaveDelay
 	})
-	since := n.now
+	return loop.Later(loop.PollDelay(n.now, n.notReadySince()), notServed.What)
+}
+
+// notReadySince returns the time since when the Kyma is not Ready, or the present time if it is Ready or new.
+func (n *run) notReadySince() time.Time {
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); c != nil &&
 		c.Status != metav1.ConditionTrue {
-		since = c.LastTransitionTime.Time
+		return c.LastTransitionTime.Time
 	}
-	return loop.Later(loop.PollDelay(n.now, since), notServed.What)
+	return n.now
 }
 
 // readRemote returns the Kyma in the runtime, or nil if it does not exist. If the Kyma does not fit the schema, the
@@ -204,7 +209,8 @@ func (n *run) createOrRestoreRemote(ctx context.Context, labels, annotations map
 		return nil, &catalog.NotServedError{What: "the runtime to serve the kind Kyma"}
 	}
 	if loop.Reason(err) == apply.ObjectExists {
-		return nil, loop.Later(loop.PollDelay(n.now, n.now), "the Kyma that another client has created to be read")
+		return nil, loop.Later(loop.PollDelay(n.now, n.notReadySince()),
+			"the Kyma that another client has created to be read")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the Kyma in runtime %s: %w", n.kyma.Name, err)
