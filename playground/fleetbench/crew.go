@@ -104,6 +104,7 @@ func (c crew) readMetrics(ctx context.Context) (total inside, err error) {
 		if err != nil {
 			return total, err
 		}
+		total.Allocated += in.Allocated
 		total.Live, total.Goroutines, total.Depth = total.Live+in.Live,
 			total.Goroutines+in.Goroutines, total.Depth+in.Depth
 		total.Working, total.Passes, total.Errors, total.Series = total.Working+in.Working, total.Passes+in.Passes,

@@ -34,9 +34,11 @@
 // The fleet counts requests to runtimes. The API server's own metrics count requests to the control plane; the requests
 // of the benchmark are subtracted, and Leases are left out. Processor time is also given as a ratio to the time of a
 // reference work that runs at the same time (reference.go). The ratio of processor time to the reference work does not
-// depend on the speed of the machine, or on other load. A module is "applied" when its Deployment in the cluster has
-// the new version, and "ready" when the Kyma in the control plane shows it as Ready. Live heap is the memory after the
-// manager's last garbage collection, minus the same figure without a fleet.
+// depend on the clock of the processor, or on other load. The ratio does depend on the type of the processor, because
+// the reference work makes no system calls and the manager makes many: compare ratios only if they were measured on the
+// same type. The heap that the manager allocates depends on neither. A module is "applied" when its Deployment in the
+// cluster has the new version, and "ready" when the Kyma in the control plane shows it as Ready. Live heap is the
+// memory after the manager's last garbage collection, minus the same figure without a fleet.
 //
 // --brief shortens the fixed waiting times. TestBrief runs with --brief and a few clusters, and compares the figures
 // with limits.

@@ -50,6 +50,8 @@ var figures = []figure{
 	{"install: modules a second", "", figureOf("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
 	{"install: manager's CPU for a module", "ms", figureOf("install",
 		func(s *Scenario) float64 { return s.CPUPerInstall })},
+	{"install: heap that the manager allocates for a module", "kB",
+		figureOf("install", func(s *Scenario) float64 { return s.AllocatedPerInstall })},
 	{"install: manager's CPU for a module, by the reference work", "",
 		figureOf("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
 	{"install: CPU for the reference work", "ms", figureOf("install",

@@ -124,6 +124,7 @@ func (m *manager) readCPUProfile(ctx context.Context) ([]byte, error) {
 // inside has figures from the manager's own metrics.
 type inside struct {
 	Live       float64 // bytes of live heap after the last garbage collection
+	Allocated  float64 // bytes of heap that were allocated since the start, whether they are in use or not
 	Goroutines float64
 	Depth      float64 // objects in all work queues
 	Working    float64 // reconciles that run at present
@@ -140,7 +141,8 @@ func (m *manager) readMetrics(ctx context.Context) (in inside, err error) {
 	}
 	one := func(name string) float64 { return sumOfSeries(parseMetrics(text, name), nil) }
 	in = inside{
-		Live: one("go_gc_heap_live_bytes"), Goroutines: one("go_goroutines"), Depth: one("workqueue_depth"),
+		Live: one("go_gc_heap_live_bytes"), Allocated: one("go_gc_heap_allocs_bytes_total"),
+		Goroutines: one("go_goroutines"), Depth: one("workqueue_depth"),
 		Working: one("controller_runtime_active_workers"), Passes: one("controller_runtime_reconcile_total"),
 		Errors: one("controller_runtime_reconcile_errors_total"),
 	}

@@ -76,6 +76,9 @@ type Scenario struct {
 	// but RatioPerInstall is the same.
 	Reference       float64 `json:"referenceMs"`
 	RatioPerInstall float64 `json:"referencesPerInstall,omitempty"`
+	// AllocatedPerInstall is the heap that the manager allocated per module, in kB. AllocatedPerInstall depends neither
+	// on the machine nor on other load, unlike CPUPerInstall.
+	AllocatedPerInstall float64 `json:"allocatedPerInstall,omitempty"`
 	// Inside holds figures from the manager's own metrics, at the end of the scenario.
 	Inside inside `json:"inside"`
 	Passes int    `json:"passes"`
@@ -152,6 +155,7 @@ func (s *Scenario) setDifferences(before, after reading) {
 	}
 	if s.Installs > 0 {
 		s.InstallsPerSecond = float64(s.Installs) / s.Seconds
+		s.AllocatedPerInstall = max(0, after.inside.Allocated-before.inside.Allocated) / float64(s.Installs) / 1000
 		s.CPUPerInstall = 1000 * s.Manager.CPU / float64(s.Installs)
 		if s.Reference > 0 {
 			s.RatioPerInstall = s.CPUPerInstall / s.Reference
