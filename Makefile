@@ -33,11 +33,11 @@ bin/kubectl: playground/go.mod
 	@cd playground && $(call progress,$(kube) -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl,120) && touch ../bin/kubectl
 
 # The playground tests programs of another module, so cached results do not apply (-count=1). `lint` vets, so tests do not (-vet).
-# Its slowest packages run first. Less garbage collection starts API servers faster (GOGC), within 10 GiB. Many tests mostly wait (-p, -parallel): the linter uses that time. The race detector finds nothing in packages without goroutines (serial; TestWithoutRace holds this), and makes their tests five times slower.
+# Its slowest packages run first. Less garbage collection starts API servers faster (GOGC), within 10 GiB. Many tests mostly wait (-p, -parallel): the linter uses that time. The race detector finds nothing in packages without goroutines (serial; TestWithoutRace holds this), and makes their tests five times slower. Go's own linker (-linkmode) needs two thirds of the processor time that it needs together with the linker of the C compiler.
 test: bin/golangci-lint bin/controller-gen chromium ## run all tests: generated files, linter, unit tests (-race where goroutines are), scenarios on real API servers
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; nice -n 19 $(MAKE) -s lint >bin/lint.log 2>&1 & lint=$$!; trap 'kill $$lint' INT TERM; \
 	serial=$$(go list . ./api/... ./channel ./crds ./deploy ./docs ./internal/rollout/...); go test -vet=off -timeout 15m $$serial || failed="$$failed serial-unit-tests"; \
-	CGO_ENABLED=1 go test -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN)+1)) -timeout 15m $$(go list ./... | grep -vxF "$$serial") || failed="$$failed unit-tests"; \
+	CGO_ENABLED=1 go test -race $(if $(filter Linux,$(shell uname)),-ldflags=-linkmode=internal) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN)+1)) -timeout 15m $$(go list ./... | grep -vxF "$$serial") || failed="$$failed unit-tests"; \
 	$(MAKE) -s fuzz FUZZTIME=300x FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
 	(cd playground && GOGC=400 GOMEMLIMIT=10GiB go test -count=1 -vet=off -timeout 4h -p 3 -parallel 6 ./scenario ./fleetbench ./...) || failed="$$failed scenarios"; \
 	wait $$lint || failed="$$failed lint"; cat bin/lint.log; if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
