@@ -221,6 +221,7 @@ func newReconciler(o Options) *Reconciler {
 		o.Reviews = workqueue.NewTypedDelayingQueue[string]()
 	}
 	r := &Reconciler{Options: o, known: map[string]*record{}, policyChanges: make(chan event.GenericEvent, 1)}
+	o.Shards.OnOpened(func(int) { r.dropAllCachedRemotes() })
 	r.catalog = catalog.New(catalog.Options{
 		Client: o.Client, Runtimes: o.Runtimes, Namespace: o.Namespace, Restricted: o.Restricted,
 		Base: o.Base, PullSecret: o.PullSecret, PullSecrets: o.PullSecrets,

@@ -132,6 +132,16 @@ func (r *Reconciler) dropCachedRemote(kyma string, remote *v1beta2.Kyma) {
 	}
 }
 
+// dropAllCachedRemotes drops what memory has of the Kymas in all runtimes. It is called when a shard opens: another
+// replica may have changed the runtimes of the shard since this replica held the shard last.
+func (r *Reconciler) dropAllCachedRemotes() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.known {
+		m.remote.kyma, m.remote.absent = nil, nil
+	}
+}
+
 // dropCachedRemoteIfChanged drops the copy in memory of a runtime's Kyma if an event shows that the Kyma may have
 // changed. The result reports whether the event shows this.
 func (r *Reconciler) dropCachedRemoteIfChanged(kyma string, e runtimes.Event) (changed bool) {

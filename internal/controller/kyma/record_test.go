@@ -83,6 +83,8 @@ func TestTakeRemote(t *testing.T) {
 		"Missed": {"an event may be lost", v1beta2.StateProcessing, remote(nil), nil,
 			func(r *Reconciler) { r.dropCachedRemoteIfChanged(name, runtimes.Event{Missed: true}) }, time.Second,
 			false, 0},
+		"ShardOpened": {"another replica may have held the shard", v1beta2.StateProcessing, remote(nil), nil,
+			(*Reconciler).dropAllCachedRemotes, time.Second, false, 0},
 	}
 	for title, c := range cases {
 		t.Run(title, func(t *testing.T) {
