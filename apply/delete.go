@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -395,6 +396,17 @@ func (c *Cluster) sendDelete(ctx context.Context, ref Ref, only preconditions) (
 		return nil, nil
 	}
 	return remainingOf(ref, &answer.Metadata), nil
+}
+
+// DeleteVersion deletes an object if it still has the given resourceVersion. If another client has changed the object,
+// or has created it again, DeleteVersion deletes nothing and returns an error with the reason ObjectConflict. An object
+// that does not exist is not an error. DeleteVersion does not wait until the finalizers of the object are removed.
+func (c *Cluster) DeleteVersion(ctx context.Context, ref Ref, resourceVersion string) error {
+	if resourceVersion == "" {
+		return fmt.Errorf("deleting %s: its resourceVersion is not known", ref)
+	}
+	_, err := c.sendDelete(ctx, ref, preconditions{ResourceVersion: resourceVersion})
+	return err
 }
 
 // readRemaining reads an object that is being deleted. readRemaining returns nil if the object does not exist any more.

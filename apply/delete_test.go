@@ -62,6 +62,34 @@ func TestDeleteOrder(t *testing.T) {
 	}
 }
 
+// TestDeleteVersion checks that an object is deleted only if nobody has changed it since the given version.
+func TestDeleteVersion(t *testing.T) {
+	s, c, _ := installed(t)
+	config := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}
+	u, err := c.Get(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.change(configPath, func(o map[string]any) { o["data"] = map[string]any{"a": "of somebody else"} })
+	for _, version := range []string{"", u.GetResourceVersion()} {
+		err := c.DeleteVersion(t.Context(), config, version)
+		if err == nil || reasonIs(err, ObjectConflict) != (version != "") {
+			t.Errorf("version %q: got %v", version, err)
+		}
+	}
+	if u, err = c.Get(t.Context(), config); err != nil {
+		t.Fatalf("the object of somebody else: %v", err)
+	}
+	for range 2 { // the second time, the object does not exist
+		if err := c.DeleteVersion(t.Context(), config, u.GetResourceVersion()); err != nil {
+			t.Error(err)
+		}
+	}
+	if slices.Contains(s.paths(), configPath) {
+		t.Error("the object still exists")
+	}
+}
+
 // TestDeleteBlocked tests a deletion that finalizers block: messages contain the finalizers, later phases wait, and no
 // object gets a second DELETE.
 func TestDeleteBlocked(t *testing.T) {

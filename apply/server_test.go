@@ -386,6 +386,15 @@ func (s *server) remove(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m := o["metadata"].(map[string]any)
+	var options struct{ Preconditions preconditions }
+	if err := json.Unmarshal([]byte(s.bodies["DELETE "+r.URL.Path]), &options); err != nil {
+		writeError(w, http.StatusBadRequest, "BadRequest", err.Error(), "x", "things")
+		return
+	}
+	if version := options.Preconditions.ResourceVersion; version != "" && version != m["resourceVersion"] {
+		writeError(w, http.StatusConflict, "Conflict", "the object was changed", "x", "things")
+		return
+	}
 	if m["finalizers"] != nil {
 		m["deletionTimestamp"] = "2026-01-02T03:04:05Z"
 		s.writeObject(w, http.StatusOK, r, o)

@@ -34,9 +34,6 @@ const (
 	// CRDs that are applied to the runtime before its first module. The original Kyma API does not have
 	// AnnotationBaseObjectsDigest.
 	AnnotationBaseObjectsDigest = "operator.kyma-project.io/base-digest"
-	// AnnotationCatalogDigest on the Kyma in a runtime is the digest of the catalog copy in the runtime. The original
-	// Kyma API does not have AnnotationCatalogDigest.
-	AnnotationCatalogDigest = "operator.kyma-project.io/catalog-digest"
 	// AnnotationLastRequest on the Kyma in the control plane has the last channel and modules of the Kyma in the
 	// runtime, as JSON. AnnotationLastRequest is absent if the channel and modules in the runtime equal those of the
 	// Kyma in the control plane. If the Kyma in the runtime is deleted, the manager restores it from

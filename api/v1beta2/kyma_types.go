@@ -169,6 +169,12 @@ type KymaStatus struct {
 	// +listType=atomic
 	Modules []ModuleStatus `json:"modules,omitempty"`
 
+	// catalogDigest is the digest of the catalog copy in the runtime. catalogDigest is set only in the runtime. If
+	// catalogDigest is empty, the manager lists the objects of the catalog copy before it changes them. The original
+	// Kyma API does not have the field catalogDigest.
+	// +optional
+	CatalogDigest string `json:"catalogDigest,omitempty"`
+
 	// mandatoryModules has an entry for each mandatory module that is installed, ordered by name. A control plane that
 	// was restored from a backup reads mandatoryModules in the runtime, to find out which versions the runtime has. The
 	// original Kyma API does not have the field mandatoryModules.

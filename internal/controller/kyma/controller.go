@@ -315,11 +315,12 @@ type run struct {
 
 // findings are the results of the steps from which the status is derived.
 type findings struct {
-	paused        bool // set by sync: the Kyma is paused, nothing in the runtime is changed
-	baseSynced    bool // set by sync: the runtime has its base objects and its Kyma
-	resolved      bool // set by resolve: run.modules has all modules
-	catalogSynced bool // set by catalog: the runtime has its catalog copy
-	agentPlanned  bool // set by watchlist: the status of the agent has to be saved before the agent is delivered
+	paused        bool   // set by sync: the Kyma is paused, nothing in the runtime is changed
+	baseSynced    bool   // set by sync: the runtime has its base objects and its Kyma
+	resolved      bool   // set by resolve: run.modules has all modules
+	catalogSynced bool   // set by catalog: the runtime has its catalog copy
+	catalogDigest string // set by catalog: of the catalog copy that the runtime has
+	agentPlanned  bool   // set by watchlist: the status of the agent has to be saved before the agent is delivered
 	// isTransient is set by sync: the status of a new Kyma will change within about 2 seconds, so it is not saved now.
 	isTransient   bool
 	refused       error           // set by sync: the runtime belongs to another owner, so nothing is changed there

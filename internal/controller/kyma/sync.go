@@ -1,6 +1,7 @@
 package kyma
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -238,7 +239,7 @@ func (n *run) remoteLabels() map[string]string {
 	return labels
 }
 
-// remoteAnnotations returns our annotations on the Kyma in the runtime, without the digest of the catalog copy.
+// remoteAnnotations returns our annotations on the Kyma in the runtime.
 func (n *run) remoteAnnotations(base *render.Bundle) map[string]string {
 	return map[string]string{
 		v1beta2.AnnotationOwner:             n.owner.Owner.Encode(),
@@ -273,18 +274,18 @@ func (n *run) syncCatalog(ctx context.Context) error {
 	if n.InCluster || n.found.paused {
 		return nil
 	}
-	if err := n.catalog.Sync(ctx, n.catalogTarget()); err != nil {
+	digest, err := n.catalog.Sync(ctx, n.catalogTarget())
+	if err != nil {
 		return n.awaitServed(err, false)
 	}
-	n.found.catalogSynced = true
+	n.found.catalogSynced, n.found.catalogDigest = true, digest
 	return nil
 }
 
 func (n *run) catalogTarget() catalog.Target {
-	t := catalog.Target{Kyma: n.kyma, Runtime: n.runtime, Now: n.now, Resolves: n.requestLeadsTo,
-		RecordDigest: n.recordCatalogDigestInRuntime}
+	t := catalog.Target{Kyma: n.kyma, Runtime: n.runtime, Now: n.now, Resolves: n.requestLeadsTo}
 	if n.remote != nil {
-		t.Digest = n.remote.Annotations[v1beta2.AnnotationCatalogDigest]
+		t.Digest = n.remote.Status.CatalogDigest
 	}
 	return t
 }
@@ -299,22 +300,6 @@ func (n *run) requestLeadsTo(module, channelName, version string) bool {
 	})
 }
 
-// recordCatalogDigestInRuntime writes the digest of the catalog copy into an annotation of the Kyma in the runtime.
-func (n *run) recordCatalogDigestInRuntime(ctx context.Context, digest string) error {
-	metav1.SetMetaDataAnnotation(&n.remote.ObjectMeta, v1beta2.AnnotationCatalogDigest, digest)
-	n.noteRemoteFingerprint() // before the request, so that its event is recognised as an own write
-	body, err := json.Marshal(
-		map[string]any{"metadata": map[string]any{
-			"annotations": map[string]string{v1beta2.AnnotationCatalogDigest: digest}}})
-	if err != nil {
-		return fmt.Errorf("encoding the digest of the catalog of runtime %s: %w", n.kyma.Name, err)
-	}
-	if _, err := n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "", body, metadataOwner); err != nil {
-		return fmt.Errorf("writing the digest of the catalog of runtime %s: %w", n.kyma.Name, err)
-	}
-	return nil
-}
-
 // publishStatusToRuntime copies the status to the Kyma in the runtime if the status there is different. The status in
 // the runtime has no fields about objects that exist only in the control plane.
 func (n *run) publishStatusToRuntime(ctx context.Context) error {
@@ -325,6 +310,7 @@ func (n *run) publishStatusToRuntime(ctx context.Context) error {
 		return nil
 	}
 	want := plan.RemoteStatus(n.kyma, n.remote.Generation)
+	want.CatalogDigest = cmp.Or(n.found.catalogDigest, n.remote.Status.CatalogDigest)
 	var patch []byte
 	if !loop.Equal(&n.remote.Status, &want) {
 		var err error

@@ -12,11 +12,11 @@
 // the same access have the same catalog copy. While a channel moves in stages, there are two catalog copies: one with
 // the former version, and one with the new version for runtimes that the rollout has admitted. While several channels
 // move, there are more catalog copies, which share the objects that are equal. A catalog copy is computed once after
-// each change of the catalog, and has a digest. The Kyma in the runtime has an annotation with the digest of the
-// catalog copy that the runtime has. While the digest in this annotation of the Kyma is the digest of the current
-// catalog copy, the package makes no request to the runtime. When the digest in the annotation differs from the digest
-// of the current catalog copy, the package sends only the objects that differ. The contents of the former catalog copy
-// are in memory; after a restart, the objects in the runtime are listed once. A label of each object in the runtime
+// each change of the catalog, and has a digest. The status of the Kyma in the runtime has the digest of the catalog
+// copy that the runtime has. While this digest is the digest of the current catalog copy, the package makes no request
+// to the runtime. When the two digests differ, the package sends only the objects that differ. The new digest is
+// written with the next change of the status; until then it is in memory. The contents of the former catalog copy are
+// in memory; after a restart, the objects in the runtime are listed once. A label of each object in the runtime
 // identifies its content.
 //
 // The package reverts changes that others make to the catalog copy or to the CRDs in the runtime. Watches on metadata
@@ -30,11 +30,13 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -99,9 +101,15 @@ type record struct {
 	runtime *runtimes.Runtime // the connection that the record belongs to
 	key     contentsKey       // of the catalog copy that the runtime should have
 	digest  string            // of the catalog copy that the runtime has; "" if not known
+	// recorded is the digest in the status of the Kyma in the runtime when digest was last known to be correct. The two
+	// differ until the status is written.
+	recorded string
 	// has are the hashes of the objects of the catalog copy that the runtime has. If these objects are not known, has
 	// is nil. Runtimes with the same catalog copy share one set.
-	has        hashSet
+	has hashSet
+	// versions are the resource versions of the objects in has, as this process has written them; 0 if it has not. An
+	// object with this version is deleted without a read.
+	versions   []uint64
 	suspects   map[objectKey]bool // objects of the catalog copy that are reported to differ from it
 	compareAll bool               // every object of the catalog copy may differ, so all are compared
 	auditedAt  time.Time          // when all objects were last compared field by field
@@ -127,16 +135,13 @@ type Target struct {
 	Runtime *runtimes.Runtime
 	// Now is the time of the reconcile.
 	Now time.Time
-	// Digest is the digest of the catalog copy that the runtime has, from the annotation of the Kyma in the runtime.
-	// Only Sync uses the digest.
+	// Digest is the digest of the catalog copy that the runtime has, from the status of the Kyma in the runtime. Only
+	// Sync uses the digest.
 	Digest string
 	// Resolves reports whether the runtime requests a module in a channel, and whether this request is resolved to the
 	// given version. While a channel moves in stages, Sync calls Resolves to decide whether the catalog copy of the
 	// runtime contains the new version. If the field Resolves is nil, the runtime requests no modules.
 	Resolves func(module, channel, version string) bool
-	// RecordDigest writes a new digest of the catalog copy into the annotation of the Kyma in the runtime. Only Sync
-	// calls RecordDigest.
-	RecordDigest func(ctx context.Context, digest string) error
 }
 
 // NotServedError means that the CRD of a kind was created only recently, and that the runtime does not serve the kind
@@ -149,42 +154,60 @@ type NotServedError struct {
 func (e *NotServedError) Error() string { return "waiting for " + e.What }
 
 // Sync updates the catalog copy in the runtime, and subscribes to changes of the catalog copy. If nothing has changed,
-// Sync makes no request.
-func (c *Copies) Sync(ctx context.Context, t Target) error {
+// Sync makes no request. Sync returns the digest of the catalog copy that the runtime has now. The caller writes the
+// digest to the status of the Kyma in the runtime together with the next change of this status.
+func (c *Copies) Sync(ctx context.Context, t Target) (digest string, err error) {
+	recorded := t.Digest
+	t.Digest = c.deliveredDigest(t)
 	key, want, err := c.contentsFor(ctx, t.Kyma, func(m move) bool {
 		return t.Resolves != nil && t.Resolves(m.module, m.channel, m.target)
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	suspects, all := c.takeSuspectsAndSetKey(t, key)
 	var outdated []objectKey // known without a list
 	if !all && t.Digest != want.digest {
 		outdated, all = c.findOutdated(t, want)
 	}
-	if err := c.update(ctx, t, want, suspects, outdated, all); err != nil {
+	sent := &apply.Progress{}
+	if err := c.update(ctx, t, want, sent, suspects, outdated, all); err != nil {
 		// The record does not have which outdated objects were sent, so the next Sync lists the objects in the runtime.
 		c.restoreSuspects(t, suspects, all || len(outdated) > 0)
 		if loop.Reason(err) == apply.KindUnknown {
 			c.ResendBaseAtNextSync(t) // the next reconcile creates the CRD again
 		}
-		return err
-	}
-	if t.Digest != want.digest {
-		if err := t.RecordDigest(ctx, want.digest); err != nil {
-			return err
-		}
+		return "", err
 	}
 	replay := false
 	c.editRecord(t, func(r *record) {
-		r.digest, r.has = want.digest, want.hashes
+		if r.digest != want.digest || len(suspects) > 0 || all {
+			r.versions = r.versionsOf(want.hashes, sent)
+		}
+		r.digest, r.has, r.recorded = want.digest, want.hashes, recorded
 		if all || len(outdated) > 0 {
 			r.comparedAt = t.Now
 		}
 		replay = r.comparedAt.IsZero()
 	})
 	c.subscribe(t.Kyma.Name, replay)
-	return nil
+	return want.digest, nil
+}
+
+// deliveredDigest returns the digest of the catalog copy that the runtime has. deliveredDigest returns the digest in
+// memory if the status of the Kyma in the runtime still has the digest that it had when the catalog copy was delivered.
+// Otherwise another process may have changed the catalog copy, so the digest in the status counts. If this process ends
+// before the status is written, the next process sends the catalog copy again. The caller must not defer the status for
+// long: if the catalog changes back in the meantime, the next process does not notice that the runtime has another
+// copy.
+func (c *Copies) deliveredDigest(t Target) (digest string) {
+	c.editRecord(t, func(r *record) {
+		digest = t.Digest
+		if r.digest != "" && t.Digest == r.recorded {
+			digest = r.digest
+		}
+	})
+	return digest
 }
 
 // Forget drops the record of a runtime when its Kyma is deleted.
@@ -238,6 +261,24 @@ func (r *record) suspect(key objectKey) {
 	r.suspects[key] = true
 }
 
+// version returns the resource version of an object as this process has written it, or 0 if it has not.
+func (r *record) version(key objectKey) uint64 {
+	if i := r.has.index(key); i >= 0 && i < len(r.versions) {
+		return r.versions[i]
+	}
+	return 0
+}
+
+// versionsOf returns the resource versions of the objects of a catalog copy. The parameter sent has the objects that
+// were just sent; the versions of the others are those in the record.
+func (r *record) versionsOf(hashes hashSet, sent *apply.Progress) []uint64 {
+	versions := make([]uint64, len(hashes))
+	for i, h := range hashes {
+		versions[i] = cmp.Or(sent.Version(h.ref()), r.version(h.objectKey))
+	}
+	return versions
+}
+
 // findOutdated compares the catalog copy that the runtime has with the desired one in the parameter "want", and returns
 // the keys of the objects that differ. If findOutdated does not know which objects the runtime has, the second result,
 // unknown, is true, and the objects in the runtime have to be listed. The objects in the runtime are known if this
@@ -269,9 +310,10 @@ func (c *Copies) findOutdated(t Target, want *contents) (keys []objectKey, unkno
 // copy. If the parameter "all" is true, update compares all objects. If "all" is false, update handles only the objects
 // in suspects and outdated. suspects are objects that another client may have changed, so update reads each suspect and
 // removes fields that other clients have added. outdated are objects whose content differs in the new catalog copy, so
-// update only applies or deletes them. update adds the objects that an audit has found to suspects.
-func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects map[objectKey]bool,
-	outdated []objectKey, all bool) error {
+// update only applies or deletes them. update adds the objects that an audit has found to suspects, and records the
+// objects that it has applied in sent.
+func (c *Copies) update(ctx context.Context, t Target, want *contents, sent *apply.Progress,
+	suspects map[objectKey]bool, outdated []objectKey, all bool) error {
 	if err := c.addDriftedIfAuditDue(ctx, t, want, suspects); err != nil {
 		return err
 	}
@@ -295,7 +337,7 @@ func (c *Copies) update(ctx context.Context, t Target, want *contents, suspects 
 			return err
 		}
 	}
-	err := c.send(ctx, t, want, toSend)
+	err := c.send(ctx, t, want, sent, toSend)
 	if deleteErr := c.deleteExtra(ctx, t, extra); deleteErr != nil {
 		if _, waits := errors.AsType[*NotServedError](err); waits {
 			return deleteErr
@@ -402,15 +444,16 @@ func specPatch(is, desired *unstructured.Unstructured) ([]byte, error) {
 	return patch, nil
 }
 
-// send applies those objects of the desired catalog copy whose keys are in the given set. If the runtime refuses an
-// object, the remaining objects are still sent.
-func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[objectKey]bool) error {
+// send applies those objects of the desired catalog copy whose keys are in the given set, and records them in sent. If
+// the runtime refuses an object, the remaining objects are still sent.
+func (c *Copies) send(ctx context.Context, t Target, want *contents, sent *apply.Progress,
+	which map[objectKey]bool) error {
 	objects := slices.DeleteFunc(slices.Clone(want.objects),
 		func(o *render.Object) bool { return !which[objectKey{o.GVK.Kind, o.Name}] })
 	if len(objects) == 0 {
 		return nil
 	}
-	result, err := t.Runtime.Apply(ctx, setOf(objects), &apply.Progress{})
+	result, err := t.Runtime.Apply(ctx, setOf(objects), sent)
 	metrics.CatalogWrites.Add(float64(len(result.Applied)))
 	for _, ref := range result.TakenOver {
 		log.FromContext(ctx).Info("undid a change of the catalog", "object", ref.String())
@@ -431,36 +474,45 @@ func (c *Copies) send(ctx context.Context, t Target, want *contents, which map[o
 }
 
 // deleteExtra deletes those of the given objects that this package has created. deleteExtra does not delete objects of
-// users, whatever labels they have.
+// users, whatever labels they have. If the object in the runtime is not the version that this process has written last,
+// deleteExtra reads it first.
 func (c *Copies) deleteExtra(ctx context.Context, t Target, which map[objectKey]bool) error {
-	var refs []apply.Ref
 	order := func(a, b objectKey) int { return strings.Compare(a.kind+a.name, b.kind+b.name) }
+	var errs []error
 	for _, key := range slices.SortedFunc(maps.Keys(which), order) {
-		u, err := t.Runtime.Get(ctx, key.ref())
-		if IsAbsent(err) {
-			continue
-		}
+		isDeleted, err := c.deleteIfOurs(ctx, t, key)
 		if err != nil {
-			return fmt.Errorf("reading the catalog of runtime %s: %w", t.Kyma.Name, err)
+			errs = append(errs, fmt.Errorf("deleting from the catalog of runtime %s: %w", t.Kyma.Name, err))
 		}
-		if isManagedBy(u.GetManagedFields(), v1beta2.FieldOwnerCatalog) {
-			refs = append(refs, key.ref())
+		if isDeleted {
+			metrics.CatalogWrites.Inc()
+		}
+		if class := apply.ClassOf(err); class == apply.Unreachable || class == apply.Unauthorized || ctx.Err() != nil {
+			break
 		}
 	}
-	if len(refs) == 0 {
-		return nil
-	}
-	left, err := t.Runtime.Delete(ctx, refs, &apply.DeletionProgress{})
-	for _, r := range left.Remaining {
-		if err == nil && r.Err != nil {
-			err = r.Err
+	return errors.Join(errs...)
+}
+
+// deleteIfOurs deletes one object unless a user has created it, and reports whether it has.
+func (c *Copies) deleteIfOurs(ctx context.Context, t Target, key objectKey) (isDeleted bool, err error) {
+	var version uint64
+	c.editRecord(t, func(r *record) { version = r.version(key) })
+	if version != 0 {
+		err := t.Runtime.DeleteVersion(ctx, key.ref(), strconv.FormatUint(version, 10))
+		if loop.Reason(err) != apply.ObjectConflict {
+			return err == nil, err
 		}
+	}
+	u, err := t.Runtime.Get(ctx, key.ref())
+	if IsAbsent(err) || err == nil && !isManagedBy(u.GetManagedFields(), v1beta2.FieldOwnerCatalog) {
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("deleting from the catalog of runtime %s: %w", t.Kyma.Name, err)
+		return false, err
 	}
-	metrics.CatalogWrites.Add(float64(len(refs)))
-	return nil
+	err = t.Runtime.DeleteVersion(ctx, key.ref(), u.GetResourceVersion())
+	return err == nil, err
 }
 
 // kinds are the kinds of the catalog, in the order in which objects are sent.

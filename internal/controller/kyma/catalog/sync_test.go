@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +35,7 @@ type server struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by plural name and name: "moduletemplates/keda-1.0.0"; guarded by mu
 	refused string                    // the server refuses to apply this object; guarded by mu
+	version int                       // resourceVersion of the last write; guarded by mu
 	count   map[string]int            // requests by operation: "apply", "patch", "get", "list", "delete"; guarded by mu
 }
 
@@ -81,7 +81,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		m := applied["metadata"].(map[string]any)
-		m["uid"], m["resourceVersion"] = path, fmt.Sprint(s.count["apply"])
+		s.version++
+		m["uid"], m["resourceVersion"] = path, fmt.Sprint(s.version)
 		m["managedFields"] = []any{map[string]any{"manager": v1beta2.FieldOwnerCatalog, "operation": "Apply"}}
 		s.objects[path] = applied
 		code := http.StatusOK
@@ -97,6 +98,17 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, object)
 	case r.Method == http.MethodDelete:
 		s.count["delete"]++
+		options := metav1.DeleteOptions{}
+		if err := json.NewDecoder(r.Body).Decode(&options); err != nil {
+			answer(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		if is := object["metadata"].(map[string]any)["resourceVersion"]; options.Preconditions == nil ||
+			options.Preconditions.ResourceVersion == nil || *options.Preconditions.ResourceVersion != is {
+			answer(w, http.StatusConflict, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
+				Reason: metav1.StatusReasonConflict, Message: "it was changed"})
+			return
+		}
 		delete(s.objects, path)
 		answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"},
 			Status: metav1.StatusSuccess})
@@ -149,6 +161,8 @@ type runtimeCatalog struct {
 	control client.Client
 	copies  *Copies
 	target  Target
+	// unrecorded keeps the digest out of the status of the Kyma in the runtime.
+	unrecorded bool
 }
 
 // newRuntimeCatalog returns a runtime without a catalog copy. The catalog has n modules with version 1.0.0 in channel
@@ -185,8 +199,7 @@ func newRuntimeCatalog(t *testing.T, n int) *runtimeCatalog {
 	r.copies = New(Options{Client: r.control, Namespace: "kcp-system", Runtimes: pool, AuditInterval: time.Hour,
 		Enqueue: func(string) {}})
 	r.target = Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a"}},
-		Runtime: &runtimes.Runtime{Cluster: cluster}, Now: time.Now(),
-		RecordDigest: func(_ context.Context, digest string) error { r.target.Digest = digest; return nil }}
+		Runtime: &runtimes.Runtime{Cluster: cluster}, Now: time.Now()}
 	return r
 }
 
@@ -210,8 +223,12 @@ func (r *runtimeCatalog) move(version string) {
 func (r *runtimeCatalog) sync(step string, fails bool, want map[string]int) {
 	r.Helper()
 	r.takeCount()
-	if err := r.copies.Sync(r.Context(), r.target); (err != nil) != fails {
+	digest, err := r.copies.Sync(r.Context(), r.target)
+	if (err != nil) != fails {
 		r.Fatalf("%s: got %v, want an error: %t", step, err, fails)
+	}
+	if err == nil && !r.unrecorded {
+		r.target.Digest = digest
 	}
 	if diff := cmp.Diff(want, r.takeCount()); diff != "" {
 		r.Errorf("%s: requests (-want +got):\n%s", step, diff)
@@ -283,8 +300,66 @@ func TestRetry(t *testing.T) {
 
 	r.move("2.0.0") // each ModuleReleaseMeta is changed, each ModuleTemplate is replaced
 	r.refuse("modulereleasemetas/m7")
-	r.sync("moved", true, map[string]int{"get": n, "apply": 2 * n, "delete": n})
+	r.sync("moved", true, map[string]int{"get": n - 1, "apply": 2 * n, "delete": n}) // knows one
 	r.sync("retry of the move", true, map[string]int{"list": 2, "apply": 1})
+}
+
+// TestDeleteExtra checks which objects are deleted when the catalog copy no longer has them: those that are as this
+// package has written them, without a read, and those that others have only changed. An object that a user has created
+// in place of ours stays.
+func TestDeleteExtra(t *testing.T) {
+	const n = 4
+	managers := func(names ...string) (fields []any) {
+		for _, name := range names {
+			fields = append(fields, map[string]any{"manager": name, "operation": "Apply"})
+		}
+		return fields
+	}
+	r := newRuntimeCatalog(t, n)
+	r.sync("new runtime", false, map[string]int{"list": 2, "apply": 2 * n})
+	for name, fields := range map[string][]any{"m1-1.0.0": managers(v1beta2.FieldOwnerCatalog, "kubectl"),
+		"m2-1.0.0": managers("kubectl")} {
+		m := r.objects["moduletemplates/"+name]["metadata"].(map[string]any)
+		m["resourceVersion"], m["managedFields"] = "changed", fields
+	}
+	delete(r.objects, "moduletemplates/m3-1.0.0")
+	r.move("2.0.0")
+	r.sync("moved", false, map[string]int{"apply": 2 * n, "delete": 1 + 2 + 1, "get": 2})
+	var left []string
+	for key := range r.objects {
+		if strings.HasSuffix(key, "-1.0.0") {
+			left = append(left, key)
+		}
+	}
+	if diff := cmp.Diff([]string{"moduletemplates/m2-1.0.0"}, left); diff != "" {
+		t.Errorf("objects that are left (-want +got):\n%s", diff)
+	}
+}
+
+// TestUnrecordedDigest checks that a catalog copy is not sent again while the status of the runtime's Kyma does not
+// have its digest yet, and that the digest in the status counts as soon as another process has changed it.
+func TestUnrecordedDigest(t *testing.T) {
+	const n = 3
+	r := newRuntimeCatalog(t, n)
+	r.unrecorded = true
+	r.sync("new runtime", false, map[string]int{"list": 2, "apply": 2 * n})
+	r.sync("nothing has changed", false, map[string]int{})
+	r.move("2.0.0")
+	moved := map[string]int{"apply": 2 * n, "delete": n}
+	r.sync("moved", false, moved)
+	r.sync("nothing has changed since the move", false, map[string]int{})
+	r.unrecorded = false
+	r.sync("the status is written", false, map[string]int{})
+	r.sync("recorded", false, map[string]int{})
+	r.target.Digest = ""
+	r.sync("the status is lost", false, map[string]int{"list": 2})
+	r.target.Digest = "sha256:another"
+	r.sync("another process has written a copy", false, map[string]int{"list": 2})
+	r.unrecorded = true
+	r.move("1.0.0")
+	r.sync("moved again", false, moved)
+	r.move("2.0.0")
+	r.sync("moved back before the digest was recorded", false, moved)
 }
 
 // TestMoveBackAfterRefusal checks the catalog copy if a move was sent only in part, and the channels are then moved
@@ -295,7 +370,7 @@ func TestMoveBackAfterRefusal(t *testing.T) {
 	r.sync("new runtime", false, map[string]int{"list": 2, "apply": 2 * n})
 	r.move("2.0.0")
 	r.refuse("modulereleasemetas/m7")
-	r.sync("moved", true, map[string]int{"get": n, "apply": 2 * n, "delete": n})
+	r.sync("moved", true, map[string]int{"apply": 2 * n, "delete": n})
 	r.move("1.0.0")
 	r.sync("moved back", false, map[string]int{"list": 2, "get": n, "apply": 2*n - 1, "delete": n})
 	for i := range n {
