@@ -89,9 +89,33 @@ type killing struct {
 }
 
 // TestKilledAtEveryStep repeats the life cycle of a module and of a Kyma, and kills the manager once after each of its
-// steps. The restarted manager must reach the same end state as a manager that was not killed.
+// steps. The restarted manager must reach the same end state as a manager that was not killed. The steps of each
+// controller are divided among several landscapes, because one landscape would need longer than all other tests.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
+	const shares = 2
+	for share := range shares {
+		t.Run(fmt.Sprint("Kyma", share), func(t *testing.T) {
+			t.Parallel()
+			k := bringUpKilling(t)
+			create, _, _, _, remove := k.chapters()
+			k.playRounds(t, share, shares, create, remove)
+		})
+		t.Run(fmt.Sprint("Manifest", share), func(t *testing.T) {
+			t.Parallel()
+			k := bringUpKilling(t)
+			create, upgrade, disable, enable, _ := k.chapters()
+			if err := errors.Join(k.play(create), k.play(disable)); err != nil {
+				t.Fatal(err)
+			}
+			k.playRounds(t, share, shares, enable, upgrade, disable)
+		})
+	}
+}
+
+// bringUpKilling starts a landscape, and plays each chapter once with a manager that is not killed.
+func bringUpKilling(t *testing.T) *killing {
+	t.Helper()
 	k := &killing{scenario: bringUp(t, alive...), ends: map[string]picture{}, specs: map[string]*v1beta2.Manifest{}}
 	if err := k.prepare(); err != nil {
 		t.Fatal(err)
@@ -105,26 +129,24 @@ func TestKilledAtEveryStep(t *testing.T) {
 	if err := k.checkSteps(); err != nil {
 		t.Fatal(err)
 	}
-	rounds := func(chapters ...chapter) {
-		for i := 0; !t.Failed() && slices.ContainsFunc(
-			chapters, func(c chapter) bool { return i < len(c.steps) }); i++ {
-			for _, c := range chapters {
-				step := ""
-				if i < len(c.steps) {
-					step = c.controller + "/" + c.steps[i]
-				}
-				if err := k.playKilled(c, step); err != nil {
-					t.Fatalf("%s, killed after %q: %v", c.name, step, err)
-				}
+	return k
+}
+
+// playRounds plays the chapters again and again. In round i, the manager is killed after step i of each chapter that
+// has so many steps. Of the rounds, playRounds plays those of one share.
+func (k *killing) playRounds(t *testing.T, share, shares int, chapters ...chapter) {
+	t.Helper()
+	for i := share; slices.ContainsFunc(chapters, func(c chapter) bool { return i < len(c.steps) }); i += shares {
+		for _, c := range chapters {
+			step := ""
+			if i < len(c.steps) {
+				step = c.controller + "/" + c.steps[i]
+			}
+			if err := k.playKilled(c, step); err != nil {
+				t.Fatalf("%s, killed after %q: %v", c.name, step, err)
 			}
 		}
 	}
-	rounds(create, remove)
-	create.steps = nil
-	if err := errors.Join(k.play(create), k.play(disable)); err != nil {
-		t.Fatal(err)
-	}
-	rounds(enable, upgrade, disable)
 }
 
 // alive holds the flags with which the test starts each manager. Only one manager runs at a time, so leader election is
