@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	quietPeriod  = 3 * time.Second // a new cluster has settled when nothing is written for this time
-	resetTimeout = 3 * time.Minute // timeout of the reset of a cluster, long enough for a busy machine
-	maxOps       = 100             // operations in a transaction of etcd, which allows 128
-	listers      = 4               // concurrent lists of a comparison
+	quietPeriod  = 3 * time.Second  // a new cluster has settled when nothing is written for this time
+	resetTimeout = 10 * time.Minute // timeout of the reset of a cluster, long enough for a busy machine
+	maxOps       = 100              // operations in a transaction of etcd, which allows 128
+	listers      = 4                // concurrent lists of a comparison
 )
 
 // origin is the state of a cluster after its first start.

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/crds"
@@ -89,15 +91,25 @@ func (l *Landscape) applyManagerPermissions(ctx context.Context) error {
 	return nil
 }
 
-// applyObject creates or updates one object.
+// applyObject creates or updates one object. applyObject tries again for about a minute if the API server or its etcd
+// does not answer in time, which happens on a busy machine.
 func applyObject(ctx context.Context, c client.Client, o *unstructured.Unstructured) error {
 	unstructured.RemoveNestedField(o.Object, "status")
 	unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
-	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("landscape"),
-		client.ForceOwnership); err != nil {
+	err := retry.OnError(wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7}, isTemporary, func() error {
+		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("landscape"),
+			client.ForceOwnership)
+	})
+	if err != nil {
 		return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
 	return nil
+}
+
+// isTemporary reports whether an API server has not answered in time. A timeout of etcd is an internal error.
+func isTemporary(err error) bool {
+	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsInternalError(err)
 }
 
 // awaitEstablished waits until a CRD is served.

@@ -19,9 +19,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// waitTimeout is the timeout of each wait in a script. A wait normally takes a few seconds, and longer only on a busy
-// machine.
-const waitTimeout = 3 * time.Minute
+// waitTimeout is the timeout of each wait in a script. A wait normally takes a few seconds. On a busy machine, a
+// runtime may not answer in time; after a few such failures, the manager sends it less than one probe a minute.
+const waitTimeout = 10 * time.Minute
 
 // scenario is the state of one running script.
 type scenario struct {
