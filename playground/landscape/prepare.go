@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/crds"
@@ -96,10 +95,16 @@ func (l *Landscape) applyManagerPermissions(ctx context.Context) error {
 func applyObject(ctx context.Context, c client.Client, o *unstructured.Unstructured) error {
 	unstructured.RemoveNestedField(o.Object, "status")
 	unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
-	err := retry.OnError(wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7}, isTemporary, func() error {
-		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("landscape"),
-			client.ForceOwnership)
-	})
+	var last error
+	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7},
+		func(ctx context.Context) (bool, error) {
+			last = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("landscape"),
+				client.ForceOwnership)
+			return !isTemporary(last), nil
+		})
+	if last != nil {
+		err = last
+	}
 	if err != nil {
 		return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
