@@ -169,10 +169,11 @@ type KymaStatus struct {
 	// +listType=atomic
 	Modules []ModuleStatus `json:"modules,omitempty"`
 
-	// catalogDigest is the digest of the catalog copy in the runtime. catalogDigest is set only in the runtime. If
-	// catalogDigest is empty, the manager lists the objects of the catalog copy before it changes them. The original
-	// Kyma API does not have the field catalogDigest.
+	// catalogDigest is the digest of the catalog copy in the runtime, with at most 128 characters. catalogDigest is set
+	// only in the runtime. If catalogDigest is empty, the manager lists the objects of the catalog copy before it
+	// changes them. The original Kyma API does not have the field catalogDigest.
 	// +optional
+	// +kubebuilder:validation:MaxLength:=128
 	CatalogDigest string `json:"catalogDigest,omitempty"`
 
 	// mandatoryModules has an entry for each mandatory module that is installed, ordered by name. A control plane that

@@ -481,14 +481,15 @@ func (c *Copies) deleteExtra(ctx context.Context, t Target, which map[objectKey]
 	var errs []error
 	for _, key := range slices.SortedFunc(maps.Keys(which), order) {
 		isDeleted, err := c.deleteIfOurs(ctx, t, key)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("deleting from the catalog of runtime %s: %w", t.Kyma.Name, err))
-		}
 		if isDeleted {
 			metrics.CatalogWrites.Inc()
 		}
+		if err == nil {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("deleting from the catalog of runtime %s: %w", t.Kyma.Name, err))
 		if class := apply.ClassOf(err); class == apply.Unreachable || class == apply.Unauthorized || ctx.Err() != nil {
-			break
+			break // the runtime would not answer the other requests either
 		}
 	}
 	return errors.Join(errs...)

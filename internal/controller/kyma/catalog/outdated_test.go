@@ -23,7 +23,7 @@ func TestFindOutdated(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		record  record
-		digest  string // annotation of the Kyma in the runtime
+		digest  string // in the status of the Kyma in the runtime
 		keys    []objectKey
 		unknown bool
 	}{
@@ -33,7 +33,7 @@ func TestFindOutdated(t *testing.T) {
 		"Restart": {"the memory is lost", record{}, "old", nil, true},
 		"Other": {"another process has written a copy", record{digest: "old", has: hashSet{{a, "1"}}},
 			"other", nil, true},
-		"Removed": {"somebody has removed the annotation", record{digest: "old", has: hashSet{{a, "1"}}}, "",
+		"Removed": {"somebody has removed the digest", record{digest: "old", has: hashSet{{a, "1"}}}, "",
 			nil, true},
 	}
 	for name, test := range cases {

@@ -82,6 +82,8 @@ func TestDecode(t *testing.T) {
 			"spec.modules[0].name: must have at most 253 characters"},
 		"LongerName": {"a little more than allowed", spec("regular", modules(1, fields{"name": strings.Repeat("x", 254)})),
 			"spec.modules[0].name: must have at most 253 characters"},
+		"LongDigest": {"of the catalog copy; memory keeps it", fields{"status": fields{
+			"catalogDigest": strings.Repeat("x", 129)}}, "status.catalogDigest: must have at most 128 characters"},
 		"Escapes": {"a channel that recolours a terminal", spec("\x1b[31mfast\n\u202e", nil),
 			"spec.channel: must match ^[a-z]+$"},
 		"Version": {"not a version", spec("fast", modules(1, fields{"version": "../../latest"})),
