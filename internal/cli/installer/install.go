@@ -141,15 +141,19 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 	if err != nil {
 		return nil, err
 	}
-	given, err := o.values(nil)
+	given, err := o.valuesWithoutDefault(nil)
 	if err != nil {
 		return nil, err
 	}
-	c.Namespace = cmp.Or(a.Config.Namespace, deploy.DefaultNamespace(given.flavour()))
+	isInstalled, err := findNamespace(ctx, c, a.Config.Namespace, given.flavour())
+	if err != nil {
+		return nil, err
+	}
 	before, err := readInventory(ctx, c)
 	if err != nil && console.ExitCode(err) != console.ExitForbidden { // prepare reports all missing permissions
 		return nil, err
 	}
+	o.flavour = cmp.Or(given.flavour(), flavourIn(c.Namespace, before, isInstalled))
 	v, err := o.values(before)
 	if err != nil {
 		return nil, err
@@ -402,6 +406,9 @@ type installer struct {
 	values  values
 	// The field before is the inventory of the previous installation, or nil if there is no previous installation.
 	before *inventory
+	// otherOwner is the namespace of the manager to which the cluster-wide objects belong, if klm uninstall removes
+	// another one.
+	otherOwner string
 	// exists is true if a manager is already installed, which the method prepare finds out.
 	exists bool
 	// The field stale lists the objects that were installed before, still exist, and are not part of this installation.
@@ -438,7 +445,7 @@ func (in *installer) findStaleAndCheckPermissions(ctx context.Context) error {
 	if err := in.requirePermissions(ctx, append(slices.Clone(in.refs), inventory), "create", "patch"); err != nil {
 		return err
 	}
-	if err := in.requirePermissions(ctx, []apply.Ref{inventory}, "get"); err != nil {
+	if err := in.requirePermissions(ctx, []apply.Ref{inventory, identityBinding}, "get"); err != nil {
 		return err
 	}
 	manager, err := in.liveManager(ctx)
@@ -451,6 +458,14 @@ func (in *installer) findStaleAndCheckPermissions(ctx context.Context) error {
 		return console.Fail(console.ExitFailed,
 			"the manager in namespace %s was installed by Helm: helm upgrade %s -n %s, or helm uninstall first, "+
 				"which keeps Kymas and CRDs", in.Namespace, release, in.Namespace)
+	}
+	switch owner, err := in.clusterWideOwner(ctx); {
+	case err != nil:
+		return err
+	case owner != "" && owner != in.Namespace:
+		return console.Fail(console.ExitFailed, "the cluster-wide roles belong to the manager in namespace %s, which "+
+			"would lose its rights: give -n %s to change that manager, or remove it first: klm uninstall -n %s",
+			owner, owner, owner)
 	}
 	var old []apply.Ref
 	if in.before != nil {

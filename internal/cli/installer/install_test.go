@@ -208,8 +208,9 @@ func TestFlavour(t *testing.T) {
 			Want: []string{"keep     value flavour: \"in-cluster\"", "nothing would change"}},
 		{Reason: "with the flavour, nobody needs the namespace", Args: "install --flavour=in-cluster --dry-run",
 			Want: []string{"nothing would change"}},
-		{Reason: "the other namespace has no installation", Args: "install --dry-run", Code: console.ExitUsage,
-			Want: []string{"names no registry"}},
+		{Reason: "nor does anybody need the flavour", Args: "install --dry-run", Want: []string{"nothing would change"}},
+		{Reason: "the other namespace has no installation", Args: "install --flavour=control-plane --dry-run",
+			Code: console.ExitUsage, Want: []string{"names no registry"}},
 	} {
 		c.Check(t, Commands, s.Kubeconfig)
 	}
@@ -224,4 +225,97 @@ func TestMissing(t *testing.T) {
 		"missing: Secret lifecycle-manager-registry of flag --oci-registry-cred-secret: kubectl -n kcp-system create secret",
 		"missing: ConfigMap policy of flag --maintenance-policy-configmap: kubectl -n kcp-system create configmap",
 	}}.Check(t, Commands, s.Kubeconfig)
+}
+
+const (
+	identityBindingPath = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/lifecycle-manager-identity"
+	identityRolePath    = "/apis/rbac.authorization.k8s.io/v1/clusterroles/lifecycle-manager-identity"
+)
+
+// checkOwner checks that the roles of the cluster exist, and that they are bound to the manager in a namespace.
+func checkOwner(t *testing.T, s *fixture.Server, reason, namespace string) {
+	t.Helper()
+	binding := s.Object(identityBindingPath)
+	if binding == nil || s.Object(identityRolePath) == nil {
+		t.Fatalf("%s: the roles of the manager are gone", reason)
+	}
+	subjects, _, _ := unstructured.NestedSlice(binding.Object, "subjects")
+	if got := subjects[0].(map[string]any)["namespace"]; len(subjects) != 1 || got != namespace {
+		t.Errorf("%s: the roles are bound to namespace %v, want %s", reason, got, namespace)
+	}
+}
+
+// TestOtherNamespace checks that klm does not touch the cluster-wide objects of a manager in another namespace: their
+// names are fixed, so they are the same for every namespace.
+func TestOtherNamespace(t *testing.T) {
+	s := newCluster(t)
+	const image = " --image=registry.example.com/m:1 "
+	for _, c := range []fixture.Case{
+		{Reason: "the manager", Args: "install -n a" + image, Want: []string{"in namespace a is ready"}},
+		{Reason: "a misspelled namespace", Args: "uninstall -n b --yes", Code: console.ExitNotFound,
+			Want: []string{"no lifecycle manager in namespace b", "the manager is in namespace a: -n a"}},
+		{Reason: "the default namespaces", Args: "uninstall --yes", Code: console.ExitNotFound,
+			Want: []string{"the manager is in namespace a"}},
+		{Reason: "a second manager", Args: "install -n b" + image, Code: console.ExitFailed,
+			Want: []string{"belong to the manager in namespace a", "-n a", "klm uninstall -n a"}},
+		{Reason: "nor is it shown as possible", Args: "install -n b --dry-run" + image, Code: console.ExitFailed,
+			Want: []string{"belong to the manager in namespace a"}},
+	} {
+		c.Check(t, Commands, s.Kubeconfig)
+		checkOwner(t, s, c.Reason, "a")
+	}
+	if s.Object("/api/v1/namespaces/b") != nil {
+		t.Error("the namespace of a refused installation was created")
+	}
+	// An older klm has moved the bindings to a second manager.
+	s.Patch(t, identityBindingPath, `{"subjects":[{"kind":"ServiceAccount","name":"lifecycle-manager","namespace":"b"}]}`)
+	fixture.Case{Reason: "one of two managers", Args: "uninstall -n a --yes", Want: []string{
+		"Cluster-wide objects stay, because they belong to the manager in namespace b", "is removed from namespace a"},
+	}.Check(t, Commands, s.Kubeconfig)
+	checkOwner(t, s, "one of two managers", "b")
+	for _, path := range []string{"/apis/apps/v1/namespaces/a/deployments/lifecycle-manager",
+		"/api/v1/namespaces/a/configmaps/lifecycle-manager-inventory"} {
+		if s.Object(path) != nil {
+			t.Errorf("%s is left", path)
+		}
+	}
+	fixture.Case{Reason: "the namespace of the manager was deleted", Args: "uninstall -n b --yes",
+		Want: []string{"is removed from namespace b"}}.Check(t, Commands, s.Kubeconfig)
+	if s.Object(identityBindingPath) != nil || s.Object(identityRolePath) != nil {
+		t.Error("roles without a manager are left")
+	}
+}
+
+// TestFoundNamespace checks that, without a namespace and a flavour, klm changes and removes the installation that the
+// cluster has, and asks for a namespace if there are two.
+func TestFoundNamespace(t *testing.T) {
+	s := newCluster(t)
+	for _, c := range []fixture.Case{
+		{Reason: "the installation", Args: "install --flavour=in-cluster --image=registry.example.com/m:1",
+			Want: []string{"(in-cluster) in namespace kyma-system is ready"}},
+		{Reason: "an upgrade without the flavour", Args: "install --yes --image=registry.example.com/m:2",
+			Want: []string{"change   value image.tag: 1 → 2", "(in-cluster) in namespace kyma-system is ready"}},
+		{Reason: "the flavour is no value that is dropped",
+			Args: "install --yes --reset-values --image=registry.example.com/m:2",
+			Want: []string{"(in-cluster) in namespace kyma-system is ready"}},
+	} {
+		c.Check(t, Commands, s.Kubeconfig)
+	}
+	s.Patch(t, "/api/v1/namespaces/kyma-system/configmaps/lifecycle-manager-inventory", `{"data":{"values":null}}`)
+	for _, c := range []fixture.Case{
+		{Reason: "the values are not stored", Args: "install --yes --image=registry.example.com/m:3",
+			Want: []string{"(in-cluster) in namespace kyma-system is ready"}},
+		{Reason: "it is found to be removed", Args: "uninstall --yes",
+			Want: []string{"lifecycle manager (in-cluster) is removed from namespace kyma-system"}},
+	} {
+		c.Check(t, Commands, s.Kubeconfig)
+	}
+	for _, namespace := range []string{"kcp-system", "kyma-system"} {
+		s.Put(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
+			"metadata": map[string]any{"name": "lifecycle-manager", "namespace": namespace}}})
+	}
+	for _, verb := range []string{"install", "uninstall"} {
+		fixture.Case{Reason: "there are two", Args: verb + " --yes", Code: console.ExitFailed,
+			Want: []string{"both in namespace kcp-system and in namespace kyma-system", "-n"}}.Check(t, Commands, s.Kubeconfig)
+	}
 }

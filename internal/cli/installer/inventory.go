@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -187,6 +189,95 @@ func (in *installer) liveManager(ctx context.Context) (*metav1.PartialObjectMeta
 		return nil, in.Explain(err, "reading the Deployment of the manager")
 	}
 	return manager, nil
+}
+
+// identityBinding is a cluster-wide object of every installation. Its subject shows to which namespace the cluster-wide
+// objects belong.
+var identityBinding = apply.Ref{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding",
+	Name: deploy.Release + "-identity"}
+
+// clusterWideOwner returns the namespace of the manager to which the cluster-wide objects belong, or "" if this is
+// unknown. A cluster can have only one manager, because the names of these objects do not contain the namespace.
+func (in *installer) clusterWideOwner(ctx context.Context) (namespace string, err error) {
+	binding, err := in.to.Get(ctx, identityBinding)
+	if e, ok := errors.AsType[*apply.Error](err); ok && e.Reason() == apply.ObjectNotFound {
+		return "", nil
+	}
+	if err != nil {
+		return "", in.explainApply(err)
+	}
+	subjects, _, _ := unstructured.NestedSlice(binding.Object, "subjects")
+	for _, s := range subjects {
+		if s, _ := s.(map[string]any); s["kind"] == "ServiceAccount" && s["name"] == deploy.Release {
+			namespace, _ = s["namespace"].(string)
+		}
+	}
+	return namespace, nil
+}
+
+// findNamespace sets the namespace of c to the namespace of the manager, and reports whether a manager is installed
+// there. The parameters are what the user has given, or "". If the user has given neither, findNamespace looks for a
+// manager in the default namespaces of all flavours.
+func findNamespace(ctx context.Context, c *connection.Cluster, namespace, flavour string) (
+	isInstalled bool, err error) {
+	candidates := []string{namespace}
+	switch {
+	case namespace != "":
+	case flavour != "":
+		candidates = []string{deploy.DefaultNamespace(flavour)}
+	default:
+		candidates = []string{deploy.DefaultNamespace(deploy.ControlPlaneFlavour),
+			deploy.DefaultNamespace(deploy.InClusterFlavour)}
+	}
+	var installed []string
+	for _, n := range candidates {
+		is, err := hasInstallation(ctx, c, n)
+		if err != nil {
+			return false, err
+		}
+		if is {
+			installed = append(installed, n)
+		}
+	}
+	if len(installed) > 1 {
+		return false, console.Fail(console.ExitFailed, "there is a manager both in namespace %s and in namespace %s: "+
+			"choose one with -n", installed[0], installed[1])
+	}
+	c.Namespace = append(installed, candidates...)[0]
+	return len(installed) > 0, nil
+}
+
+// hasInstallation reports whether a namespace has a manager, or what is left of an interrupted installation. Objects
+// that the user may not read are ignored, because the later steps report all missing permissions.
+func hasInstallation(ctx context.Context, c *connection.Cluster, namespace string) (bool, error) {
+	for name, kind := range map[string]schema.GroupVersionKind{
+		deploy.Release: appsv1.SchemeGroupVersion.WithKind("Deployment"),
+		inventoryName:  corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+	} {
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(kind)
+		err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
+		if err == nil {
+			return true, nil
+		}
+		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+			return false, c.Explain(err, "looking for the manager in namespace "+namespace)
+		}
+	}
+	return false, nil
+}
+
+// flavourIn returns the flavour of the manager in a namespace. If no flavour is stored, because an older klm, kubectl
+// or kustomize has made the installation, the flavour is that whose default namespace this is.
+func flavourIn(namespace string, before *inventory, isInstalled bool) string {
+	stored, byNamespace := "", deploy.ControlPlaneFlavour
+	if before != nil {
+		stored = before.values.flavour()
+	}
+	if isInstalled && namespace == deploy.DefaultNamespace(deploy.InClusterFlavour) {
+		byNamespace = deploy.InClusterFlavour
+	}
+	return cmp.Or(stored, byNamespace)
 }
 
 // remove deletes objects and waits until all these objects are deleted.

@@ -1,6 +1,7 @@
 package installer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,15 +26,16 @@ func uninstallCommand(a *console.App) *cobra.Command {
 	c := a.Command("uninstall [--flavour=FLAVOUR] [--yes | --dry-run]",
 		"remove the lifecycle manager itself; Kymas, their CRDs and the modules stay", `
 klm shows what it will remove, and asks before it starts. It removes the objects that klm install has installed, or, if an older klm or kubectl has
-installed them, all objects that this version of the chart can have. The namespace, CRDs, Kymas, Manifests, Secrets and the modules in the
-runtimes stay, so that klm install can continue with them. To remove modules from a runtime, run klm runtime remove first. A manager that was
-installed by Helm has to be removed by Helm.`, `
+installed them, all objects that this version of the chart can have. Cluster-wide objects of a manager in another namespace stay.
+
+The namespace, CRDs, Kymas, Manifests, Secrets and the modules in the runtimes stay, so that klm install can continue with them. To remove modules
+from a runtime, run klm runtime remove first. A manager that was installed by Helm has to be removed by Helm.`, `
 klm uninstall
 klm uninstall --flavour=in-cluster --yes
 klm uninstall --dry-run`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error { return uninstall(cmd.Context(), a, o) })
 	f := c.Flags()
-	f.StringVar(&o.flavour, "flavour", deploy.ControlPlaneFlavour, "control-plane or in-cluster")
+	f.StringVar(&o.flavour, "flavour", "", "control-plane or in-cluster; default that of the installation")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be removed, and change nothing")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute,
@@ -63,22 +65,31 @@ var allParts = []string{
 }
 
 func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
-	if err := checkFlavour(o.flavour); err != nil {
-		return err
-	}
-	objects, err := renderChart(ctx, a.Config.Namespace, values{flavourKey: o.flavour}, allParts...)
-	if err != nil {
+	if err := checkFlavour(cmp.Or(o.flavour, deploy.ControlPlaneFlavour)); err != nil {
 		return err
 	}
 	c, err := connection.Open(a)
 	if err != nil {
 		return err
 	}
-	c.Namespace = mustFindManager(objects).GetNamespace()
+	isInstalled, err := findNamespace(ctx, c, a.Config.Namespace, o.flavour)
+	if err != nil {
+		return err
+	}
+	before, err := readInventory(ctx, c)
+	if err != nil {
+		return err
+	}
+	o.flavour = cmp.Or(o.flavour, flavourIn(c.Namespace, before, isInstalled))
+	objects, err := renderChart(ctx, c.Namespace, values{flavourKey: o.flavour}, allParts...)
+	if err != nil {
+		return err
+	}
 	in, err := newInstaller(c, objects, nil)
 	if err != nil {
 		return err
 	}
+	in.before = before
 	refs, err := in.objectsToUninstall(ctx)
 	if err != nil {
 		return err
@@ -111,7 +122,8 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 }
 
 // objectsToUninstall returns the objects that exist and must be deleted. objectsToUninstall returns an error if there
-// are no such objects, or if the manager was installed by Helm.
+// are no such objects, or if the manager was installed by Helm. The cluster-wide objects have the same names in every
+// installation, so they are deleted only if they belong to the installation in this namespace.
 func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error) {
 	if manager, err := in.liveManager(ctx); err != nil {
 		return nil, err
@@ -120,13 +132,13 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 			"the manager in namespace %s was installed by Helm: helm uninstall %s -n %s",
 			in.Namespace, helmRelease(manager), in.Namespace)
 	}
-	found, err := readInventory(ctx, in.Cluster)
+	owner, err := in.clusterWideOwner(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var refs []apply.Ref
-	if found != nil {
-		refs = found.refs
+	if in.before != nil {
+		refs = in.before.refs
 	} else { // kinds that the cluster does not serve are omitted, because they have no objects
 		if refs, err = in.to.DesiredInventory(ctx, in.set); err != nil && len(refs) == 0 {
 			return nil, in.explainApply(err)
@@ -136,10 +148,21 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 	if refs, err = in.removable(ctx, refs); err != nil {
 		return nil, err
 	}
-	if found != nil {
+	if in.before != nil {
 		refs = append(refs, apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: in.Namespace, Name: inventoryName})
 	}
-	if len(refs) == 0 {
+	isOurs := owner == in.Namespace || owner == "" && slices.ContainsFunc(refs, func(r apply.Ref) bool {
+		return r.Namespace == in.Namespace
+	})
+	if !isOurs {
+		refs = slices.DeleteFunc(refs, func(r apply.Ref) bool { return r.Namespace == "" })
+		in.otherOwner = owner
+	}
+	switch {
+	case len(refs) == 0 && in.otherOwner != "":
+		return nil, console.Fail(console.ExitNotFound, "there is no lifecycle manager in namespace %s: the manager is "+
+			"in namespace %s: -n %s", in.Namespace, in.otherOwner, in.otherOwner)
+	case len(refs) == 0:
 		return nil, console.Fail(console.ExitNotFound,
 			"there is no lifecycle manager in namespace %s: choose another --namespace, --flavour or --context",
 			in.Namespace)
@@ -152,6 +175,9 @@ func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []ap
 	p.Line("These objects will be removed from %s:", in)
 	for _, r := range refs {
 		p.Line("  %s", r)
+	}
+	if in.otherOwner != "" {
+		p.Line("Cluster-wide objects stay, because they belong to the manager in namespace %s.", in.otherOwner)
 	}
 	kymas := &metav1.PartialObjectMetadataList{}
 	kymas.SetGroupVersionKind(v1beta2.GroupVersion.WithKind("KymaList"))

@@ -36,10 +36,19 @@ func decodeValues(document string) (values, error) {
 
 func (v values) encode() ([]byte, error) { return yaml.Marshal(v) }
 
-// values returns the values with which the chart is rendered. The base is the values of the previous installation,
+// values returns the values with which the chart is rendered. The default flavour is control-plane.
+func (o installOptions) values(before *inventory) (values, error) {
+	v, err := o.valuesWithoutDefault(before)
+	if err == nil && v[flavourKey] == nil {
+		v[flavourKey] = deploy.ControlPlaneFlavour
+	}
+	return v, err
+}
+
+// valuesWithoutDefault returns the values that somebody has set. The base is the values of the previous installation,
 // unless --reset-values is given. Values in the file of --values override the base. The values for the image of --image
 // override the file, and the values of --set override all others.
-func (o installOptions) values(before *inventory) (values, error) {
+func (o installOptions) valuesWithoutDefault(before *inventory) (values, error) {
 	base := values{}
 	if before != nil && !o.resetValues {
 		base = merge(values{}, before.values)
@@ -67,13 +76,10 @@ func (o installOptions) values(before *inventory) (values, error) {
 	if o.flavour != "" {
 		v[flavourKey] = o.flavour
 	}
-	if v[flavourKey] == nil {
-		v[flavourKey] = deploy.ControlPlaneFlavour
-	}
 	return v, v.refuseCredentials()
 }
 
-// flavour returns the value of the chart that selects what is installed.
+// flavour returns the value of the chart that selects what is installed, or "" if the values do not contain it.
 func (v values) flavour() string {
 	f, _ := v[flavourKey].(string)
 	return f
