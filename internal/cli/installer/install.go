@@ -406,6 +406,9 @@ type installer struct {
 	values  values
 	// The field before is the inventory of the previous installation, or nil if there is no previous installation.
 	before *inventory
+	// The field refused lists the objects that were installed before, and that klm may not delete. They stay in the
+	// inventory.
+	refused []apply.Ref
 	// otherOwner is the namespace of the manager to which the cluster-wide objects belong, if klm uninstall removes
 	// another one.
 	otherOwner string
@@ -471,7 +474,7 @@ func (in *installer) findStaleAndCheckPermissions(ctx context.Context) error {
 	if in.before != nil {
 		old = in.before.refs
 	}
-	if in.stale, err = in.removable(ctx, apply.Removed(old, in.refs)); err != nil {
+	if in.stale, in.refused, err = in.removable(ctx, apply.Removed(old, in.refs)); err != nil {
 		return err
 	}
 	return in.requirePermissions(ctx, in.stale, "delete")
@@ -517,7 +520,7 @@ func (in *installer) applyUntilAccepted(ctx context.Context, report func(string)
 	if err := in.applyNamespace(ctx); err != nil {
 		return err
 	}
-	if err := in.writeInventory(ctx, append(slices.Clone(in.refs), in.stale...)); err != nil {
+	if err := in.writeInventory(ctx, slices.Concat(in.refs, in.stale, in.refused)); err != nil {
 		return err
 	}
 	reported := ""
@@ -556,6 +559,9 @@ func (in *installer) waitReadyAndPrune(ctx context.Context, report func(string))
 	if err := in.waitAllObjectsReady(ctx, report); err != nil {
 		return err
 	}
+	if len(in.refused) > 0 {
+		report(in.refusedMessage())
+	}
 	if err := in.restoreCRDs(ctx, report); err != nil || len(in.stale) == 0 {
 		return err
 	}
@@ -563,7 +569,7 @@ func (in *installer) waitReadyAndPrune(ctx context.Context, report func(string))
 		return err
 	}
 	report("removed, because no longer needed: " + clippedNames(in.stale))
-	return in.writeInventory(ctx, in.refs)
+	return in.writeInventory(ctx, slices.Concat(in.refs, in.refused))
 }
 
 // restoreCRDs applies the CRDs again that another client has changed since they were applied. Until a former manager

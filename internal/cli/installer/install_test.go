@@ -319,3 +319,37 @@ func TestFoundNamespace(t *testing.T) {
 			Want: []string{"both in namespace kcp-system and in namespace kyma-system", "-n"}}.Check(t, Commands, s.Kubeconfig)
 	}
 }
+
+// TestDashboardIsRemoved checks that the objects of the dashboard are deleted when it is disabled, and that an object
+// that klm may not delete is reported and stays in the inventory.
+func TestDashboardIsRemoved(t *testing.T) {
+	s := newCluster(t)
+	const (
+		deployment = "/apis/apps/v1/namespaces/kcp-system/deployments/lifecycle-manager-dashboard"
+		service    = "/api/v1/namespaces/kcp-system/services/lifecycle-manager-dashboard"
+		role       = "/apis/rbac.authorization.k8s.io/v1/clusterroles/lifecycle-manager-dashboard"
+	)
+	fixture.Case{Reason: "with a dashboard", Args: "install --image=registry.example.com/m:1 " +
+		"--set=dashboard.enabled=true,dashboard.url=https://f.example.com,dashboard.oidc.issuer=https://i.example.com," +
+		"dashboard.oidc.clientID=c", Want: []string{"is ready"}}.Check(t, Commands, s.Kubeconfig)
+	for _, path := range []string{deployment, service, role} {
+		if s.Object(path) == nil {
+			t.Fatalf("%s is not installed", path)
+		}
+	}
+	s.Patch(t, service, `{"metadata":{"labels":{"app.kubernetes.io/name":"other"}}}`)
+	const refused = "is not that of the manager, or Helm has installed it: Service kcp-system/lifecycle-manager-dashboard"
+	fixture.Case{Reason: "without it", Args: "install --yes --set=dashboard.enabled=false", Want: []string{
+		"removed, because no longer needed: ", refused}}.Check(t, Commands, s.Kubeconfig)
+	if s.Object(deployment) != nil || s.Object(role) != nil || s.Object(service) == nil {
+		t.Error("not exactly the objects of klm were deleted")
+	}
+	fixture.Case{Reason: "the object is not forgotten", Args: "install --yes", Want: []string{refused}}.Check(
+		t, Commands, s.Kubeconfig)
+	s.Patch(t, service, `{"metadata":{"labels":{"app.kubernetes.io/name":"lifecycle-manager-dashboard"}}}`)
+	fixture.Case{Reason: "nor when klm may delete it", Args: "uninstall --yes", Want: []string{"is removed"}}.Check(
+		t, Commands, s.Kubeconfig)
+	if s.Object(service) != nil {
+		t.Error("the Service is left")
+	}
+}

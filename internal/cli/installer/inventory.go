@@ -52,6 +52,9 @@ type inventory struct {
 // nameLabel is the label of every object of the chart except CRDs and the namespace.
 const nameLabel = "app.kubernetes.io/name"
 
+// chartNames are the values of nameLabel in the chart: that of the manager, and that of the dashboard.
+var chartNames = []string{deploy.Release, deploy.Release + "-dashboard"}
+
 // kindCRD is the kind of CRDs.
 const kindCRD = "CustomResourceDefinition"
 
@@ -153,11 +156,11 @@ func (in *installer) applyNamespace(ctx context.Context) error {
 	return nil
 }
 
-// removable returns those objects in the parameter refs that exist and belong to the manager. The inventory alone does
-// not decide which objects klm deletes, because every user who may edit ConfigMaps in the namespace of the manager can
-// edit the inventory. An object in the inventory may also belong to another installation by now.
-func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
-	var found []apply.Ref
+// removable returns those objects in the parameter refs that exist and are installed by klm. It also returns the
+// objects that exist and that klm may not delete. The inventory alone does not decide which objects klm deletes,
+// because every user who may edit ConfigMaps in the namespace of the manager can edit the inventory. An object in the
+// inventory may also belong to another installation by now.
+func (in *installer) removable(ctx context.Context, refs []apply.Ref) (found, refused []apply.Ref, err error) {
 	for _, ref := range refs {
 		o, err := in.to.Get(ctx, ref)
 		e, ok := errors.AsType[*apply.Error](err)
@@ -165,12 +168,25 @@ func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.R
 		case ok && slices.Contains([]string{apply.ObjectNotFound, apply.KindUnknown, apply.NamespaceNotFound},
 			e.Reason()):
 		case err != nil:
-			return nil, in.explainApply(err)
-		case o.GetLabels()[nameLabel] == deploy.Release && helmRelease(o) == "":
+			return nil, nil, in.explainApply(err)
+		case isInstalledByKlm(o):
 			found = append(found, ref)
+		default:
+			refused = append(refused, ref)
 		}
 	}
-	return found, nil
+	return found, refused, nil
+}
+
+// isInstalledByKlm reports whether an object has a label of the chart, and belongs to no Helm release.
+func isInstalledByKlm(o client.Object) bool {
+	return slices.Contains(chartNames, o.GetLabels()[nameLabel]) && helmRelease(o) == ""
+}
+
+// refusedMessage returns the message about the objects that klm may not delete.
+func (in *installer) refusedMessage() string {
+	return "not removed, because the label " + nameLabel + " is not that of the manager, or Helm has installed it: " +
+		clippedNames(in.refused)
 }
 
 // helmRelease returns the name of the Helm release to which an object belongs, or "" if the object belongs to no

@@ -1,12 +1,17 @@
 package installer
 
 import (
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/deploy"
 )
 
 // TestInventory checks that only objects that may be deleted are listed, even if the ConfigMap was edited.
@@ -77,5 +82,43 @@ func TestServeLiveVersions(t *testing.T) {
 				t.Errorf("%s: -want +got\n%s", c.reason, diff)
 			}
 		})
+	}
+}
+
+// templateObject matches the kind and the name of an object in a template of the chart, up to the first variable.
+var templateObject = regexp.MustCompile(`(?m)^kind: (\w+)\nmetadata:\n  name: ([a-z0-9-]+)`)
+
+// TestAllParts checks that klm uninstall knows every object of the chart, and may delete all of them except CRDs and
+// the namespace.
+func TestAllParts(t *testing.T) {
+	var rendered []string
+	for _, flavour := range []string{deploy.ControlPlaneFlavour, deploy.InClusterFlavour} {
+		objects, err := renderChart(t.Context(), "", values{flavourKey: flavour}, allParts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			rendered = append(rendered, o.GetKind()+" "+o.GetName())
+			isKept := o.GetKind() == "Namespace" || o.GetKind() == kindCRD
+			if isInstalledByKlm(o) == isKept {
+				t.Errorf("%s %s: klm deletes it: %v", o.GetKind(), o.GetName(), !isKept)
+			}
+		}
+	}
+	err := fs.WalkDir(deploy.Chart(), "templates", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".yaml") {
+			return err
+		}
+		data, err := fs.ReadFile(deploy.Chart(), path)
+		for _, found := range templateObject.FindAllSubmatch(data, -1) {
+			want := string(found[1]) + " " + string(found[2])
+			if !slices.ContainsFunc(rendered, func(r string) bool { return strings.HasPrefix(r, want) }) {
+				t.Errorf("%s: no value in allParts renders %s", path, want)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

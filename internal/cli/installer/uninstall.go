@@ -61,7 +61,9 @@ var allParts = []string{
 	"crds.install=false", "webhooks.enabled=true", "agents.address=any:1", "metrics.serviceMonitor.enabled=true",
 	"metrics.readers[0].kind=Group",
 	"metrics.readers[0].name=any", "monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true",
-	"approvals.verify=true", "podDisruptionBudget.enabled=true", "networkPolicy.enabled=true",
+	"approvals.verify=true", "podDisruptionBudget.enabled=true", "networkPolicy.enabled=true", "busola.enabled=true",
+	"controlPlaneModules.enabled=true", "dashboard.enabled=true", "dashboard.url=https://any",
+	"dashboard.oidc.issuer=https://any", "dashboard.oidc.clientID=any",
 }
 
 func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
@@ -145,7 +147,7 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 		}
 		refs = withoutKept(refs)
 	}
-	if refs, err = in.removable(ctx, refs); err != nil {
+	if refs, in.refused, err = in.removable(ctx, refs); err != nil {
 		return nil, err
 	}
 	if in.before != nil {
@@ -175,6 +177,9 @@ func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []ap
 	p.Line("These objects will be removed from %s:", in)
 	for _, r := range refs {
 		p.Line("  %s", r)
+	}
+	if len(in.refused) > 0 {
+		p.Wrap("", in.refusedMessage())
 	}
 	if in.otherOwner != "" {
 		p.Line("Cluster-wide objects stay, because they belong to the manager in namespace %s.", in.otherOwner)
