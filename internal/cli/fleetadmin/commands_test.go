@@ -351,6 +351,59 @@ func TestOwner(t *testing.T) {
 	}
 }
 
+// TestAddToExistingKyma checks that klm runtime add gives an existing Kyma an access Secret, and that it refuses flags
+// that it would ignore. A second access Secret is refused, because the manager would use none of both.
+func TestAddToExistingKyma(t *testing.T) {
+	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kyma-system", UID: "u",
+		Annotations: map[string]string{v1beta2.AnnotationOwner: ownership.Owner{ControlPlane: "other",
+			Kyma: "kcp-system/theirs", Cluster: "uid-of-the-runtime"}.Encode()}}}
+	free, taken := fixture.NewServer(t), fixture.NewServer(t, remote)
+	for _, s := range []*fixture.Server{free, taken} {
+		system := s.Object("/api/v1/namespaces/kube-system")
+		system.SetUID("uid-of-the-runtime")
+		s.Put(system)
+	}
+	add := func(flags string) string { return "runtime add runtime-a --no-wait " + flags + " --kubeconfig-file=" }
+	written := []string{"POST " + secrets, "POST " + kymas}
+	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: "kcp-system",
+		Labels: map[string]string{v1beta2.LabelKymaName: "runtime-a"}}}
+	cases := map[string]struct {
+		fixture.Case
+		objects []client.Object
+		writes  []string
+	}{
+		"Plain": {fixture.Case{Reason: "the channel of the Kyma is kept", Args: add("") + free.Kubeconfig,
+			Want: []string{"runtime runtime-a is added"}}, runtimeA()[:1], written},
+		"Same": {fixture.Case{Reason: "nothing differs", Args: add("--channel=stable --label=team=blue") + free.Kubeconfig,
+			Want: []string{"runtime runtime-a is added"}}, runtimeA()[:1], written},
+		"Differs": {fixture.Case{Reason: "the commands", Args: add("--channel=fast --label=region=eu --label=team=blue") +
+			free.Kubeconfig, Code: console.ExitFailed, Want: []string{
+			`kubectl -n kcp-system patch kyma runtime-a --type=merge -p '{"spec":{"channel":"fast"}}'; ` +
+				"kubectl -n kcp-system label kyma runtime-a --overwrite region=eu"}}, runtimeA()[:1], nil},
+		"Take": {fixture.Case{Reason: "the Kyma takes the cluster over", Args: add("--take") + taken.Kubeconfig,
+			Want: []string{"taking the cluster over"}}, runtimeA()[:1], append(written, "PATCH "+kymas+"/runtime-a")},
+		"Ambiguous": {fixture.Case{Reason: "a Secret of another client", Args: add("") + free.Kubeconfig,
+			Code: console.ExitFailed, Want: []string{"Secret other is an access Secret for runtime runtime-a already"}},
+			[]client.Object{other}, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if k, ok := c.objects[0].(*v1beta2.Kyma); ok {
+				k.Spec.Channel = "stable"
+			}
+			s := fixture.NewServer(t, c.objects...)
+			c.Check(t, Commands, s.Kubeconfig)
+			if got := s.Writes(); !slices.Equal(got, c.writes) {
+				t.Errorf("%s: writes %q, want %q", c.Reason, got, c.writes)
+			}
+			if k := s.Object(kymas + "/runtime-a"); name == "Take" &&
+				k.GetAnnotations()[v1beta2.AnnotationTakeRuntime] != v1beta2.ValueTrue {
+				t.Errorf("%s: annotations %v", c.Reason, k.GetAnnotations())
+			}
+		})
+	}
+}
+
 // TestRuntimeRemove checks that klm runtime remove asks the user, deletes the Kyma, waits, and then deletes the access
 // Secret. If the user states that the cluster is gone, the command deletes the access Secret before the Kyma.
 func TestRuntimeRemove(t *testing.T) {

@@ -1,6 +1,7 @@
 package fleetadmin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,12 +31,13 @@ func runtimeAddCommand(a *console.App) *cobra.Command {
 		"add a cluster as a runtime of this control plane", `
 The control plane will use the kubeconfig in FILE (- is standard input). It has to contain a token or certificates, a server that the control
 plane can reach, and the rights to install modules, usually all rights. klm checks that, and that the cluster belongs to no other runtime or
-control plane. Then it creates a Secret and a Kyma, and waits until the control plane has connected to the runtime.`, `
+control plane. Then it creates a Secret and a Kyma, and waits until the control plane has connected to the runtime. A Kyma that exists without an
+access Secret gets one; klm does not change its channel and its labels.`, `
 klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml
 klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml --channel fast --label kyma-project.io/region=eu-central-1
 kubectl config view --flatten --minify --context runtime-a | klm runtime add runtime-a --kubeconfig-file=-`,
 		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
-			o.name = args[0]
+			o.name, o.channelGiven = args[0], cmd.Flags().Changed("channel")
 			return addRuntime(cmd.Context(), a, o)
 		})
 	c.Flags().StringVar(&o.file, "kubeconfig-file", "", "kubeconfig of the runtime; - is standard input")
@@ -62,6 +64,7 @@ kubectl config view --flatten --minify --context runtime-a | klm runtime add run
 // addOptions are the arguments and flags of klm runtime add.
 type addOptions struct {
 	name, file, channel string
+	channelGiven        bool // otherwise, the field channel is the default of the flag
 	labels              []string
 	take                bool
 	wait                console.WaitFlags
@@ -122,8 +125,18 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 		return console.Fail(console.ExitFailed,
 			"runtime %s exists already, with access Secret %s: remove it, choose another name, or write a new "+
 				"kubeconfig into the Secret", o.name, secrets.Items[0].Name)
-	case err != nil && !apierrors.IsNotFound(err):
+	case err == nil:
+		if err := o.compare(k, labels); err != nil {
+			return err
+		}
+	case !apierrors.IsNotFound(err):
 		return c.Explain(err, "looking for Kyma "+o.name)
+	}
+	for i := range secrets.Items {
+		if other := secrets.Items[i].Name; other != accessSecretName(o.name) {
+			return console.Fail(console.ExitFailed, "Secret %s is an access Secret for runtime %s already, and a "+
+				"runtime can have only one: delete it, choose another name, or create Kyma %s yourself", other, o.name, o.name)
+		}
 	}
 	if err := checkKubeconfig(ctx, a, c, o, kubeconfig); err != nil {
 		return err
@@ -132,14 +145,8 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 		return err
 	}
 	fmt.Fprintf(a.Err, "  the kubeconfig is in Secret %s\n", accessSecretName(o.name))
-	k = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.name, Namespace: c.Namespace, Labels: labels},
-		Spec: v1beta2.KymaSpec{Channel: o.channel}}
-	if o.take {
-		k.Annotations = map[string]string{v1beta2.AnnotationTakeRuntime: v1beta2.ValueTrue}
-	}
-	if err := c.Create(ctx, k, client.FieldOwner(connection.FieldOwner)); err != nil &&
-		!apierrors.IsAlreadyExists(err) {
-		return c.Explain(err, "creating Kyma "+o.name)
+	if err := o.createKyma(ctx, c, labels); err != nil {
+		return err
 	}
 	if o.wait.NoWait {
 		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added; klm why " +
@@ -149,6 +156,49 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 		return err
 	}
 	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added and connected"})
+}
+
+// compare returns an error if an existing Kyma has another channel or other labels than the user has given.
+func (o *addOptions) compare(k *v1beta2.Kyma, labels map[string]string) error {
+	var commands []string
+	if channel := cmp.Or(k.Spec.Channel, v1beta2.DefaultChannel); o.channelGiven && channel != o.channel {
+		commands = append(commands, fmt.Sprintf(`kubectl -n %s patch kyma %s --type=merge -p '{"spec":{"channel":%q}}'`,
+			k.Namespace, k.Name, o.channel))
+	}
+	for _, l := range o.labels {
+		key, _, _ := strings.Cut(l, "=")
+		if value, found := k.Labels[key]; !found || value != labels[key] {
+			commands = append(commands, fmt.Sprintf("kubectl -n %s label kyma %s --overwrite %s=%s", k.Namespace,
+				k.Name, key, labels[key]))
+		}
+	}
+	if len(commands) == 0 {
+		return nil
+	}
+	return console.Fail(console.ExitFailed, "Kyma %s exists already, with another channel or other labels, which klm "+
+		"does not change: omit these flags, or change the Kyma first: %s", k.Name, strings.Join(commands, "; "))
+}
+
+// createKyma creates the Kyma of the runtime. A Kyma that exists already is left as it is, except that --take applies
+// to it, too.
+func (o *addOptions) createKyma(ctx context.Context, c *connection.Cluster, labels map[string]string) error {
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.name, Namespace: c.Namespace, Labels: labels},
+		Spec: v1beta2.KymaSpec{Channel: o.channel}}
+	if o.take {
+		k.Annotations = map[string]string{v1beta2.AnnotationTakeRuntime: v1beta2.ValueTrue}
+	}
+	err := c.Create(ctx, k, client.FieldOwner(connection.FieldOwner))
+	if !apierrors.IsAlreadyExists(err) {
+		return c.Explain(err, "creating Kyma "+o.name)
+	}
+	existing := &v1beta2.Kyma{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(k), existing); err != nil {
+		return c.Explain(err, "reading Kyma "+o.name)
+	}
+	if err := o.compare(existing, labels); err != nil || !o.take {
+		return err
+	}
+	return handover.RequestTake(ctx, c, existing)
 }
 
 // accessSecretName returns the name of the access Secret that klm creates for a runtime. Access Secrets of other

@@ -79,11 +79,8 @@ func (o *takeOptions) plan(ctx context.Context, a *console.App, c *connection.Cl
 func (o *takeOptions) take(ctx context.Context, a *console.App, c *connection.Cluster, k *v1beta2.Kyma) (
 	done console.Outcome, err error) {
 	done.Object = "kyma/" + k.Name
-	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, k.UID, v1beta2.AnnotationTakeRuntime,
-		v1beta2.ValueTrue)
-	if err := c.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch),
-		client.FieldOwner(connection.FieldOwner)); err != nil {
-		return done, c.Explain(err, "annotating Kyma "+k.Name)
+	if err := RequestTake(ctx, c, k); err != nil {
+		return done, err
 	}
 	if o.NoWait {
 		done.Result = "runtime " + k.Name + " will take its cluster; klm why " + k.Name + " shows its progress"
@@ -94,6 +91,14 @@ func (o *takeOptions) take(ctx context.Context, a *console.App, c *connection.Cl
 	}
 	done.Result = "the cluster belongs to runtime " + k.Name
 	return done, nil
+}
+
+// RequestTake annotates a Kyma, so that the manager makes it the owner of its cluster.
+func RequestTake(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, k.UID, v1beta2.AnnotationTakeRuntime,
+		v1beta2.ValueTrue)
+	return c.Explain(c.Patch(ctx, k, client.RawPatch(types.MergePatchType, patch),
+		client.FieldOwner(connection.FieldOwner)), "annotating Kyma "+k.Name)
 }
 
 // reasonForTakeover returns the reason why the Kyma may not use its cluster without a takeover. If the Kyma may use the
