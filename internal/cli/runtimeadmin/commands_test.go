@@ -1,6 +1,7 @@
 package runtimeadmin
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -164,6 +165,62 @@ func TestCommands(t *testing.T) {
 			got, _, _ := unstructured.NestedSlice(s.Object(kyma).Object, "spec", "modules")
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s: spec.modules (-want +got):\n%s", c.Reason, diff)
+			}
+		})
+	}
+}
+
+// TestPermissions checks that the permission to delete custom resources, or to install a lower version, applies only to
+// the change for which the user has given it, even if klm has not waited for the end of that change.
+func TestPermissions(t *testing.T) {
+	const deleteResources, allowDowngrade = v1beta2.AnnotationDeleteCustomResources, v1beta2.AnnotationAllowDowngrade
+	isKept := []string{"or add --delete-custom-resources", "module sample is removed"}
+	isDeleted := []string{"are deleted first, and this cannot be undone", "module sample is removed"}
+	cases := map[string]struct {
+		annotation, before string
+		isStuck            bool // the removal does not end
+		steps              []fixture.Case
+		after              []string // the annotation after each step
+	}{
+		"Enable": {deleteResources, "warden", false, []fixture.Case{
+			{Reason: "klm does not wait", Args: "disable sample --yes --delete-custom-resources --no-wait",
+				Want: []string{"remove the module from the annotation " + deleteResources}},
+			{Reason: "a new installation", Args: "enable sample", Want: []string{"module sample 1.0.0 is Ready"}},
+			{Reason: "another removal", Args: "disable sample", Input: "yes\n", Want: isKept},
+		}, []string{"warden,sample", "warden", "warden"}},
+		"Left": {deleteResources, "warden, sample", false, []fixture.Case{
+			{Reason: "left by another client", Args: "disable sample", Input: "yes\n", Want: isKept},
+		}, []string{"warden"}},
+		"All": {deleteResources, "*", false, []fixture.Case{
+			{Reason: "the question tells the truth", Args: "disable sample", Input: "yes\n", Want: isDeleted},
+		}, []string{"*"}},
+		"Timeout": {deleteResources, "warden", true, []fixture.Case{
+			{Reason: "the removal still needs it", Args: "disable sample --yes --delete-custom-resources --timeout=1ms",
+				Code: console.ExitNotReady, Want: []string{"not done after 1ms", "remove the module from the annotation"}},
+			{Reason: "taken back", Args: "disable sample --yes --no-wait",
+				Want: []string{"the removal of module sample is requested\n"}},
+		}, []string{"warden,sample", "warden"}},
+		"Downgrade": {allowDowngrade, "warden", false, []fixture.Case{
+			{Reason: "klm does not wait", Args: "set-version sample 0.9.0 --allow-downgrade --no-wait --force",
+				Want: []string{"remove the module from the annotation " + allowDowngrade}},
+			{Reason: "another change", Args: "set-channel sample fast", Want: []string{"module sample 2.0.0 is Ready"}},
+			{Reason: "klm does not wait", Args: "set-version sample 0.9.0 --allow-downgrade --no-wait --force"},
+			{Reason: "repeated, until it is done", Args: "set-version sample 0.9.0 --allow-downgrade --force",
+				Want: []string{"module sample 0.9.0 is Ready"}},
+		}, []string{"warden,sample", "warden", "warden,sample", "warden"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newRuntime(t, v1beta2.Module{Name: "sample"})
+			s.Patch(t, kyma, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, c.annotation, c.before))
+			if c.isStuck {
+				s.Reconcile = nil
+			}
+			for i, step := range c.steps {
+				step.Check(t, Commands, s.Kubeconfig)
+				if got := s.Object(kyma).GetAnnotations()[c.annotation]; got != c.after[i] {
+					t.Errorf("%s: %s: annotation %q, want %q", step.Args, step.Reason, got, c.after[i])
+				}
 			}
 		})
 	}

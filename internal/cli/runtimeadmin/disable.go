@@ -3,11 +3,8 @@ package runtimeadmin
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -63,32 +60,26 @@ func disableModule(ctx context.Context, a *console.App, module string, deleteRes
 			return err
 		}
 	}
-	if deleteResources {
-		if err := patchListedModule(ctx, c, v1beta2.AnnotationDeleteCustomResources, module, true); err != nil {
-			return err
-		}
-	}
 	k, err = editModules(ctx, c, false, func(w *edit) error {
 		w.remove(module)
+		// Without the flag, a permission of an earlier removal must not apply to this one.
+		w.setListed(v1beta2.AnnotationDeleteCustomResources, module, deleteResources)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	p := permission{v1beta2.AnnotationDeleteCustomResources, module, deleteResources,
+		"it is removed (klm module enable does that, too)"}
 	if flags.NoWait {
 		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module),
-			fmt.Sprintf("the removal of module %s is requested", module)})
+			fmt.Sprintf("the removal of module %s is requested", module) + p.hint()})
 	}
 	generation := k.Generation
 	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, flags.Timeout,
 		func(now *v1beta2.Kyma) connection.Progress { return disableProgress(now, module, generation) })
-	if err != nil {
+	if err := p.end(ctx, c, err); err != nil {
 		return err
-	}
-	if deleteResources { // a later removal of the module has to ask again
-		if err := patchListedModule(ctx, c, v1beta2.AnnotationDeleteCustomResources, module, false); err != nil {
-			return err
-		}
 	}
 	return a.Print(moduleDone{diagnosis.ModuleRow{Name: module}, fmt.Sprintf("module %s is removed", module)})
 }
@@ -103,7 +94,9 @@ func showRemoval(ctx context.Context, a *console.App, c *connection.Cluster, k *
 		if err != nil {
 			return err
 		}
-		found.Show(p, deleteResources, "delete them, or add --delete-custom-resources")
+		after := k.DeepCopy()
+		setListedModule(after, v1beta2.AnnotationDeleteCustomResources, module, deleteResources)
+		found.Show(p, after.AnnotationAllowsDeletingCRs(module), "delete them, or add --delete-custom-resources")
 	}
 	fmt.Fprint(a.Err, p.String())
 	return nil
@@ -128,52 +121,6 @@ func countRemoval(ctx context.Context, c *connection.Cluster, k *v1beta2.Kyma, m
 		}
 	}
 	return removal.OfModule(ctx, objects, k, module), nil
-}
-
-// patchListedModule adds a module to an annotation of the Kyma that is a list of modules, or removes the module from
-// the list.
-func patchListedModule(ctx context.Context, c *connection.Cluster, annotation, module string, isListed bool) error {
-	for try := 1; ; try++ {
-		k, err := c.Kyma(ctx, c.OwnKyma)
-		if err != nil {
-			return err
-		}
-		updated := k.DeepCopy()
-		if !setListedModule(updated, annotation, module, isListed) {
-			return nil
-		}
-		err = c.Patch(ctx, updated, client.MergeFromWithOptions(k, client.MergeFromWithOptimisticLock{}),
-			client.FieldOwner(connection.FieldOwner))
-		const tries = 5
-		if apierrors.IsConflict(err) && try < tries {
-			continue
-		}
-		if err != nil {
-			return c.Explain(err, "changing the annotations of Kyma "+c.OwnKyma)
-		}
-		return nil
-	}
-}
-
-// setListedModule adds a module to, or removes a module from, the list of modules in an annotation of a Kyma. All other
-// modules stay in the list. setListedModule reports whether the annotation has changed.
-func setListedModule(k *v1beta2.Kyma, annotation, module string, isListed bool) (changed bool) {
-	var names []string
-	for name := range strings.SplitSeq(k.Annotations[annotation], ",") {
-		if name = strings.TrimSpace(name); name != "" && name != module {
-			names = append(names, name)
-		}
-	}
-	if isListed {
-		names = append(names, module)
-	}
-	before, value := k.Annotations[annotation], strings.Join(names, ",")
-	if value == "" {
-		delete(k.Annotations, annotation)
-	} else {
-		metav1.SetMetaDataAnnotation(&k.ObjectMeta, annotation, value)
-	}
-	return before != value
 }
 
 // describeRemoval returns a text about the objects that will be removed together with a module.

@@ -29,15 +29,17 @@ type edit struct {
 	annotations map[string]any // nil removes an annotation
 }
 
-// allowDowngrade adds a module to the annotation that allows downgrades, and reports whether the annotation has
-// changed.
-func (w *edit) allowDowngrade(module string) (changed bool) {
-	const key = v1beta2.AnnotationAllowDowngrade
-	if !setListedModule(w.kyma, key, module, true) {
-		return false
+// setListed adds a module to, or removes a module from, the list of modules in an annotation of the Kyma.
+func (w *edit) setListed(annotation, module string, isListed bool) {
+	if !setListedModule(w.kyma, annotation, module, isListed) {
+		return
 	}
-	w.annotations = map[string]any{key: w.kyma.Annotations[key]}
-	return true
+	if w.annotations == nil {
+		w.annotations = map[string]any{}
+	}
+	if w.annotations[annotation] = nil; w.kyma.Annotations[annotation] != "" {
+		w.annotations[annotation] = w.kyma.Annotations[annotation]
+	}
 }
 
 // entryOf returns the entry of a module in spec.modules, or nil if there is no such entry. The returned map is not a

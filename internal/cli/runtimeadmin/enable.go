@@ -74,6 +74,9 @@ func enableModule(ctx context.Context, a *console.App, o enableOptions) error {
 			return nil
 		}
 		entry := w.ensureEntry(o.module)
+		// What an earlier change or removal allowed must not apply to the new installation.
+		w.setListed(v1beta2.AnnotationDeleteCustomResources, o.module, false)
+		w.setListed(v1beta2.AnnotationAllowDowngrade, o.module, false)
 		for key, value := range map[string]string{"channel": o.channel, "version": o.version,
 			"customResourcePolicy": o.policy} {
 			if value != "" {
@@ -125,12 +128,12 @@ func changeModuleRequestAndWait(ctx context.Context, a *console.App, module stri
 	if err != nil {
 		return err
 	}
-	version, isAllowed := "", false
+	version := ""
 	k, err := editModules(ctx, c, o.DryRun, func(w *edit) error {
 		if err := change(w); err != nil {
 			return err
 		}
-		if isAllowed = o.allowDowngrade && w.allowDowngrade(module); o.force {
+		if o.force {
 			return nil
 		}
 		version, err = resolveVersion(c, s, w, module, a.Now())
@@ -146,22 +149,18 @@ func changeModuleRequestAndWait(ctx context.Context, a *console.App, module stri
 		}
 		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), text})
 	}
+	p := permission{v1beta2.AnnotationAllowDowngrade, module, o.allowDowngrade,
+		"it is installed (klm module set-channel and set-version do that, too)"}
 	if o.NoWait {
-		text := fmt.Sprintf("module %s is requested", module)
-		if isAllowed {
-			text += "; remove the annotation " + v1beta2.AnnotationAllowDowngrade + " when it is installed"
-		}
-		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), text})
+		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module),
+			fmt.Sprintf("module %s is requested", module) + p.hint()})
 	}
 	generation := k.Generation
 	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, o.Timeout, func(now *v1beta2.Kyma) connection.Progress {
 		k = now
 		return moduleProgress(now, module, version, generation)
 	})
-	if isAllowed && err == nil {
-		err = patchListedModule(ctx, c, v1beta2.AnnotationAllowDowngrade, module, false)
-	}
-	if err != nil {
+	if err := p.end(ctx, c, err); err != nil {
 		return err
 	}
 	row := diagnosis.ModuleRowOf(k, module)

@@ -3,6 +3,7 @@ package runtimeadmin
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
@@ -22,6 +23,7 @@ klm module set-channel sample regular --allow-downgrade`,
 				}
 				entry["channel"] = args[1]
 				delete(entry, "version")
+				w.setListed(v1beta2.AnnotationAllowDowngrade, args[0], o.allowDowngrade) // only for this change
 				return nil
 			})
 		})
@@ -47,6 +49,7 @@ klm module set-version sample 2.0.0 --dry-run`,
 				}
 				entry["version"] = args[1]
 				delete(entry, "channel")
+				w.setListed(v1beta2.AnnotationAllowDowngrade, args[0], o.allowDowngrade) // only for this change
 				return nil
 			})
 		})
