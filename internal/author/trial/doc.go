@@ -15,6 +15,6 @@
 //
 // # What it does not do
 //
-// A preview does not change the cluster. A trial needs a cluster in which the module is not installed. A trial does not
-// restore the cluster after a failed step, so that the author can inspect the cluster.
+// A preview does not change the cluster. A trial needs a cluster without objects of the tested versions. A trial does
+// not restore the cluster after a failed step, so that the author can inspect the cluster.
 package trial

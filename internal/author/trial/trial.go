@@ -52,7 +52,8 @@ type Step struct {
 // pollInterval is the interval at which a step checks a condition again.
 const pollInterval = 300 * time.Millisecond
 
-// Run runs all steps and stops after the first failed step. After a failed step, the installed objects stay in the
+// Run runs all steps and stops after the first failed step. If the cluster already contains an object of a tested
+// version, Run changes nothing and returns an error. After a failed step, the installed objects stay in the
 // cluster, so that the author can inspect these objects. The error contains the name of the failed step and the cause.
 func (t *Trial) Run(ctx context.Context) (passed []Step, _ error) {
 	if t.Timeout == 0 {
@@ -65,7 +66,10 @@ func (t *Trial) Run(ctx context.Context) (passed []Step, _ error) {
 	if t.cluster, err = apply.New(t.Config, nil, apply.ClusterOptions{}); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
-	if err := t.createNamespaceAndCheckNoCRDs(ctx); err != nil {
+	if err := t.requireNoObjects(ctx); err != nil {
+		return nil, err
+	}
+	if err := t.createNamespace(ctx); err != nil {
 		return nil, err
 	}
 	before, err := t.listObjectsByUID(ctx)
@@ -104,28 +108,71 @@ func (t *Trial) Run(ctx context.Context) (passed []Step, _ error) {
 	return steps, err
 }
 
-// createNamespaceAndCheckNoCRDs creates the namespace for modules. If the cluster already contains a CRD of the module,
-// createNamespaceAndCheckNoCRDs returns an error.
-func (t *Trial) createNamespaceAndCheckNoCRDs(ctx context.Context) error {
+// requireNoObjects returns an error if the cluster already contains an object of a tested version. The trial would
+// change such an object, and delete it at the end. Objects that an interrupted trial has left cannot be distinguished
+// from objects that a manager has installed, so the error asks the user to delete them.
+func (t *Trial) requireNoObjects(ctx context.Context) error {
+	const problem = "preparing the cluster: %w"
+	// A Cluster of its own, because DesiredInventory records the kinds of a version as if they were installed.
+	c, err := apply.New(t.Config, nil, apply.ClusterOptions{})
+	if err != nil {
+		return fmt.Errorf(problem, err)
+	}
+	var existing []string
+	seen := map[apply.Ref]bool{}
+	for _, m := range []*author.Module{t.Module, t.Previous} {
+		if m == nil {
+			continue
+		}
+		bundle, err := render.Build(m.Objects, render.Options{})
+		if err != nil {
+			return err
+		}
+		refs, err := c.DesiredInventory(ctx, apply.Set{Bundle: bundle, Owner: v1beta2.FieldOwnerApplier})
+		if err != nil && !isAllAbsent(err) {
+			return fmt.Errorf(problem, err)
+		}
+		for _, ref := range refs {
+			if apply.IsProtectedNamespace(ref) || seen[ref] { // a protected namespace is never deleted
+				continue
+			}
+			seen[ref] = true
+			_, err := c.Get(ctx, ref)
+			if err == nil {
+				existing = append(existing, ref.String())
+			} else if !isAllAbsent(err) {
+				return fmt.Errorf(problem, err)
+			}
+		}
+	}
+	if len(existing) > 0 {
+		return fmt.Errorf("preparing the cluster: it has objects of the module already, which the test would delete: "+
+			"%s: use a cluster without the module, or delete them if an earlier test has left them",
+			content.JoinFirst(existing, ", "))
+	}
+	return nil
+}
+
+// isAllAbsent reports whether an error, or each of the errors that it joins, means that an object does not exist.
+func isAllAbsent(err error) bool {
+	all := []error{err}
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		all = joined.Unwrap()
+	}
+	return !slices.ContainsFunc(all, func(err error) bool {
+		reason := reasonOfApplyError(err)
+		return reason != apply.ObjectNotFound && reason != apply.KindUnknown && reason != apply.NamespaceNotFound
+	})
+}
+
+// createNamespace creates the namespace for modules, unless it exists.
+func (t *Trial) createNamespace(ctx context.Context) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace}}}
 	if _, err := t.cluster.Create(ctx, namespace, v1beta2.FieldOwnerApplier); err != nil &&
 		reasonOfApplyError(err) != apply.ObjectExists {
 		return fmt.Errorf("preparing the cluster: %w", err)
-	}
-	for _, o := range t.Module.Objects {
-		if o.GetKind() != "CustomResourceDefinition" {
-			continue
-		}
-		_, err := t.cluster.Get(ctx, apply.Ref{Group: o.GroupVersionKind().Group, Version: o.GroupVersionKind().Version,
-			Kind: o.GetKind(), Name: o.GetName()})
-		if err == nil {
-			return fmt.Errorf("preparing the cluster: it has %s already: use a cluster without the module",
-				content.KindAndNameOf(o))
-		}
-		if reasonOfApplyError(err) != apply.ObjectNotFound {
-			return fmt.Errorf("preparing the cluster: %w", err)
-		}
 	}
 	return nil
 }

@@ -16,9 +16,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
@@ -34,7 +37,7 @@ func testCommand(a *console.App) *cobra.Command {
 		"install a module on a local API server, upgrade it, and remove it",
 		`FILE is the module-config. Without --kubeconfig and --context, klm starts a cluster with the program playground: beside klm, on the $PATH, or
 --playground. Its pods are simulated; --image runs pods with an image as a local program. If that is the operator, the default custom resource has
-to become Ready. With --kubeconfig or --context klm uses that cluster: it must not have the module, and should be for tests only. With --previous
+to become Ready. With --kubeconfig or --context klm uses that cluster: it must not have objects of the module, and should be for tests only. With --previous
 that version is installed first, and upgraded. At the end no objects may be left that did not exist before.
 `+ocmaccess.PlaceHelp, `
 klm module test --image sample-operator=bin/operator
@@ -136,10 +139,14 @@ func testClusterConfig(ctx context.Context, a *console.App) (*rest.Config, error
 	if err != nil {
 		return nil, err
 	}
-	if err := c.DetectKinds(ctx); err == nil {
+	// Only a certain answer counts: any other error could hide a runtime with the modules of users.
+	switch err := c.GetJSON(ctx, "/apis/"+v1beta2.GroupVersion.Group, &metav1.APIGroup{}); {
+	case err == nil:
 		return nil, console.Fail(console.ExitCluster,
 			"%s is a control plane or a runtime, where modules must not be tested: use another cluster, or no "+
 				"--kubeconfig and --context, and klm starts one", c)
+	case !apierrors.IsNotFound(err):
+		return nil, c.Explain(err, "checking that the cluster is neither a control plane nor a runtime")
 	}
 	if _, err := c.UID(ctx); err != nil {
 		return nil, c.Explain(err, "connecting")
