@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -95,27 +97,67 @@ func (r *Registry) Versions(ctx context.Context, component string) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	const most = 1 << 20
-	data, _, err := s.get(ctx, p.Name(), "tags/list", most)
-	if ocm.ReasonOf(err) == ocm.ArtifactNotFound {
-		return nil, nil
-	}
-	var list struct {
-		Tags []string `json:"tags"`
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &list)
-	}
+	tags, err := s.tags(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var versions []string
-	for _, tag := range list.Tags {
+	for _, tag := range tags {
 		if ocm.VersionForm.MatchString(tag) {
 			versions = append(versions, strings.Replace(tag, ".build-", "+", 1))
 		}
 	}
 	return versions, nil
+}
+
+// tags returns all tags of the repository. A registry may send the tags in pages, each with a link to the next one. If
+// the list is longer than the limits, tags returns an error: the caller would take a part of the list for all tags.
+func (s *session) tags(ctx context.Context) (all []string, err error) {
+	const maxBytes, maxPages = 16 << 20, 1000
+	rest := int64(maxBytes)
+	path := "tags/list"
+	for range maxPages {
+		data, header, err := s.get(ctx, s.Name(), path, rest)
+		if ocm.ReasonOf(err) == ocm.ArtifactNotFound && len(all) == 0 {
+			return nil, nil
+		}
+		var page struct {
+			Tags []string `json:"tags"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &page)
+		}
+		if err != nil {
+			return nil, err
+		}
+		rest -= int64(len(data))
+		all = append(all, page.Tags...)
+		next := nextPage.FindStringSubmatch(strings.Join(header.Values("Link"), ","))
+		if next == nil {
+			return all, nil
+		}
+		if path, err = s.pathOfNextPage(next[1]); err != nil {
+			return nil, err
+		}
+	}
+	return nil, ocm.NewError(ocm.ArtifactTooLarge, s.Name(),
+		"the registry sends its tags in more than %d pages: remove tags that are not needed", maxPages)
+}
+
+// nextPage matches the link to the next page in a header Link.
+var nextPage = regexp.MustCompile(`<([^>]*)>[^<]*;\s*rel="?next"?`)
+
+// pathOfNextPage returns the path of the next page of tags, with its query. The link must lead to the same list,
+// because the request has the credential for the repository.
+func (s *session) pathOfNextPage(link string) (string, error) {
+	list := &url.URL{Scheme: s.scheme, Host: s.RegistryStr(), Path: "/v2/" + s.RepositoryStr() + "/tags/list"}
+	next, err := list.Parse(link)
+	if err != nil || next.Host != list.Host || next.Path != list.Path {
+		return "", ocm.NewError(ocm.RegistryUnreachable, s.Name(),
+			"the registry sends a link to the next page of tags that leads elsewhere: %q: check proxies before the "+
+				"registry", link)
+	}
+	return "tags/list?" + next.RawQuery, nil
 }
 
 // CosignArtifacts returns the artefacts that cosign wrote for a manifest, so that the caller can copy them. Cosign may

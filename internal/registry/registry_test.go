@@ -18,6 +18,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -765,6 +766,45 @@ func layerOfBytes(t *testing.T, s *server, repo string, data []byte, resource st
 			resource + `"}}]`}
 	}
 	return d
+}
+
+// TestVersionsInPages checks that Versions reads all pages of tags, or returns an error, but never a part of the list.
+func TestVersionsInPages(t *testing.T) {
+	const list = "/v2/component-descriptors/example.com/module/sample/tags/list"
+	cases := map[string]struct {
+		link   string // of each page, with the number of the next page; the last page has none
+		pages  int
+		want   int
+		reason string
+	}{
+		"One":      {"", 1, 2, ""},
+		"Relative": {`<` + list + `?n=2&last=%d>; rel="next"`, 3, 6, ""},
+		"Several":  {`</other>; rel="first", <` + list + `?n=2&last=%d>; title="a"; rel=next`, 3, 6, ""},
+		"Endless":  {`<` + list + `?n=2&last=%d>; rel="next"`, 1 << 30, 0, ocm.ArtifactTooLarge},
+		"Path":     {`</v2/other/tags/list?n=2&last=%d>; rel="next"`, 3, 0, ocm.RegistryUnreachable},
+		"Host":     {`<http://127.0.0.2` + list + `?n=2&last=%d>; rel="next"`, 3, 0, ocm.RegistryUnreachable},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != list {
+					return false
+				}
+				page, _ := strconv.Atoi(r.URL.Query().Get("last"))
+				if page+1 < c.pages {
+					w.Header().Set("Link", fmt.Sprintf(c.link, page+1))
+				}
+				_, _ = fmt.Fprintf(w, `{"tags":["1.%d.0","1.%d.1"]}`, page, page)
+				return true
+			})
+			r, _ := openRegistry(t, Options{Host: s.host()})
+			got, err := r.Versions(t.Context(), "example.com/module/sample")
+			if len(got) != c.want || reason(err) != c.reason {
+				t.Errorf("%d versions %q, error %v; want %d, reason %q", len(got), got, err, c.want, c.reason)
+			}
+		})
+	}
 }
 
 func TestTags(t *testing.T) {
