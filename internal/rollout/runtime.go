@@ -24,8 +24,8 @@ type Runtime struct {
 	Installed string
 	// IsReady means that the version in the field Ordered is installed, and that the module is Ready or Warning.
 	IsReady bool
-	// State is the state of the module. Reason and Message are set if the module is not Ready. Since is the time of the
-	// last change between Ready and not Ready.
+	// State is the state of the module. Reason and Message are set if the module is not Ready, or if a person keeps the
+	// module as it is. Since is the time of the last change between Ready and not Ready.
 	State           v1beta2.State
 	Reason, Message string
 	Since           time.Time
@@ -70,7 +70,8 @@ func RuntimeOf(k *v1beta2.Kyma, m *v1beta2.Manifest) Runtime {
 	}
 	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil {
 		r.Since = c.LastTransitionTime.Time
-		if c.Status != metav1.ConditionTrue {
+		// A pause leaves the status of the condition as it was, so the reason of a module that is Ready may be a pause.
+		if c.Status != metav1.ConditionTrue || evidence.CauseOf(c.Reason) == evidence.CausePerson {
 			r.Reason, r.Message = c.Reason, c.Message
 		}
 	}
