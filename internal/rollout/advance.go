@@ -45,6 +45,8 @@ type Inputs struct {
 	// Slots is the number of runtimes that the rollout may update at the same time under the limit for the whole fleet.
 	// A negative number means no limit.
 	Slots int
+	// SlotsUsedBy are the names of the other rollouts that use slots of this limit.
+	SlotsUsedBy []string
 }
 
 // Result is the result of Advance.
@@ -53,7 +55,8 @@ type Result struct {
 	Status v1beta2.ModuleRolloutStatus
 	// Admitted are the names of the runtimes that this call of Advance has admitted.
 	Admitted []string
-	// InFlight are the names of all runtimes that are being updated, or admitted.
+	// InFlight are the names of all runtimes that are being updated, or admitted, and that use a slot. An update that a
+	// person has paused uses no slot, and no other rollout waits for it.
 	InFlight []string
 	// Next is the delay after which Advance has to be called again, even if the inputs have not changed. If Next is 0,
 	// Advance has to be called again only after a change of the inputs.
@@ -96,11 +99,11 @@ func (a *advance) failuresLeft() (byStage map[string]int) {
 	return left
 }
 
-// inFlight returns the names of all runtimes that are being updated, or admitted, sorted.
+// inFlight returns the names of all runtimes that are being updated, or admitted, and that use a slot, sorted.
 func (a *advance) inFlight() []string {
 	var all []string
 	for i := range a.members {
-		if m := &a.members[i]; m.verdict == Updating || m.isAdmitted {
+		if m := &a.members[i]; m.verdict == Updating && !m.isIdle || m.isAdmitted {
 			all = append(all, m.Kyma)
 		}
 	}

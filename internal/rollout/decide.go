@@ -382,6 +382,27 @@ func (a *advance) admit() {
 	for stage := range a.currentStage() + 1 {
 		a.admitStage(stage)
 	}
+	a.reportUsedSlots()
+}
+
+// reportUsedSlots adds a blocker if runtimes could begin now, but other rollouts use all slots of the limit for the
+// whole fleet.
+func (a *advance) reportUsedSlots() {
+	if a.Slots != 0 || len(a.SlotsUsedBy) == 0 {
+		return
+	}
+	n := 0
+	for i := range a.members {
+		if m := &a.members[i]; m.Stage <= a.currentStage() && m.verdict == Waiting && !m.isAdmitted &&
+			a.canBeginIfAdmitted(m) {
+			n++
+		}
+	}
+	if n > 0 {
+		a.block(v1beta2.RolloutBlocker{Code: v1beta2.ReasonWaitingForRollout, Runtimes: int32Of(n),
+			Message: "other rollouts use all slots of the limit for the fleet: " + strings.Join(a.SlotsUsedBy, ", "),
+			Remedy:  "wait, or look at klm rollout show " + a.SlotsUsedBy[0]})
+	}
 }
 
 // admitStage admits runtimes of one stage. Runtimes in which an earlier attempt has failed are admitted first, because

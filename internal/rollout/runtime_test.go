@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -52,5 +53,21 @@ func TestPausedBeforeFirstStatus(t *testing.T) {
 				t.Errorf("phase %s: %+v", got.Status.Phase, got.Status.Blockers)
 			}
 		})
+	}
+}
+
+// TestPausedUpdateIsNotInFlight checks that an update that a person has paused is not in flight, so that other rollouts
+// do not wait for it.
+func TestPausedUpdateIsNotInFlight(t *testing.T) {
+	w := newWorld(t, 100, twoStages())
+	w.step()
+	paused := w.of(0)[0]
+	if got := w.decide(); !slices.Contains(got.InFlight, paused.Kyma) {
+		t.Fatalf("an update under way is not in flight: %v", got.InFlight)
+	}
+	w.failFor(paused, v1beta2.ReasonModulePaused)
+	paused.State = v1beta2.StateProcessing
+	if got := w.decide(); slices.Contains(got.InFlight, paused.Kyma) || got.Status.Runtimes.Updating == 0 {
+		t.Errorf("the paused update is in flight: %v, %+v", got.InFlight, got.Status.Runtimes)
 	}
 }

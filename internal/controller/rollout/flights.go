@@ -13,6 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/place"
 )
 
@@ -49,7 +50,8 @@ func (p *pass) forgetEnded(r *v1beta2.ModuleRollout) {
 
 // flightOf returns the runtimes that an active rollout is updating. If this process has not computed the rollout yet,
 // flightOf returns the admitted runtimes, and the runtimes that are not Ready and whose Manifest names the rollout in
-// an annotation. The returned runtimes may include a few runtimes that the rollout is not updating.
+// an annotation. A runtime in which a person has paused the module uses no slot. The returned runtimes may include a
+// few runtimes that the rollout is not updating.
 func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, error) {
 	p.mu.Lock()
 	f, seen := p.flights[r.Name]
@@ -68,7 +70,8 @@ func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, 
 		kyma := m.Labels[v1beta2.LabelKymaName]
 		names = append(names, kyma)
 		mark, _, _ := strings.Cut(m.Annotations[v1beta2.AnnotationRollout], "/")
-		if mark == r.Name && !rollout.RuntimeOf(&v1beta2.Kyma{}, m).IsReady {
+		if is := rollout.RuntimeOf(&v1beta2.Kyma{}, m); mark == r.Name && !is.IsReady &&
+			evidence.CauseOf(is.Reason) != evidence.CausePerson {
 			marked = append(marked, kyma)
 		}
 	}
@@ -110,9 +113,31 @@ func setOrDeleteMetrics(r *v1beta2.ModuleRollout) {
 
 // beside counts, for one rollout, the updates of all other active rollouts with stages.
 type beside struct {
-	busy     map[string]bool // runtimes in these updates, which may not take part in another rollout
-	inPolicy int             // number of updates of rollouts with the same policy
-	inFleet  int             // number of updates of all of them
+	busy   map[string]bool // runtimes in these updates, which may not take part in another rollout
+	policy usedSlots       // slots that rollouts with the same policy use
+	fleet  usedSlots       // slots that all of them use
+}
+
+// usedSlots has the number of runtimes that some rollouts are updating, and the names of these rollouts.
+type usedSlots struct {
+	n  int
+	by []string
+}
+
+func (u *usedSlots) add(rollout string, f flight) {
+	if len(f.kymas) > 0 {
+		u.n, u.by = u.n+len(f.kymas), append(u.by, rollout)
+	}
+}
+
+// limit reduces the slots of a rollout to those that a limit on the updates of all rollouts leaves. A limit of 0 means
+// that there is none.
+func (u *usedSlots) limit(most int, in *rollout.Inputs) {
+	left := max(0, most-u.n)
+	if most > 0 && (in.Slots < 0 || left < in.Slots) {
+		slices.Sort(u.by) // the cache returns rollouts in any order
+		in.Slots, in.SlotsUsedBy = left, u.by
+	}
 }
 
 // flightsBeside returns the updates of the other active rollouts. The parameter policy is the policy in force for the
@@ -132,9 +157,9 @@ func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, poli
 		if err != nil {
 			return is, err
 		}
-		is.inFleet += len(f.kymas)
+		is.fleet.add(other.Name, f)
 		if f.policy == r.Spec.Policy {
-			is.inPolicy += len(f.kymas)
+			is.policy.add(other.Name, f)
 		}
 		if isExclusive {
 			maps.Copy(is.busy, f.kymas)

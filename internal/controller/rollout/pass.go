@@ -539,14 +539,9 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		runtimes[i].IsBusy = others.busy[runtimes[i].Kyma]
 	}
 	in := rollout.Inputs{Rollout: r, Runtimes: runtimes, Now: p.now, ClockSetAt: p.clock.SetAt, Slots: -1}
-	if most := rollout.MaxUpdating(policy, r); most > 0 {
-		in.Slots = max(0, most-others.inPolicy)
-	}
-	if most := p.MaxUpdating; most > 0 && r.Spec.Policy != "" {
-		left := max(0, most-others.inFleet)
-		if in.Slots < 0 || left < in.Slots {
-			in.Slots = left
-		}
+	others.policy.limit(rollout.MaxUpdating(policy, r), &in)
+	if r.Spec.Policy != "" {
+		others.fleet.limit(p.MaxUpdating, &in)
 	}
 	in.WayBack = p.wayBack(ctx, r)
 	hold, change := rollout.HoldOfPolicy(policy, r, p.now)
@@ -557,7 +552,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		checked = p.preflightOf(ctx, r)
 		in.Preflight = checked.Blocker
 		if checked.IsRunning {
-			in.Slots = 0
+			in.Slots, in.SlotsUsedBy = 0, nil
 		}
 		in.Gates = p.readGatesAfterSoak(ctx, r)
 	}
@@ -576,7 +571,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	if n := result.Status.Runtimes.Waiting; n > 0 && !result.Status.Phase.IsOver() {
 		p.requeueAfter(time.Minute) // e.g. a maintenance window opens without a change of a Kyma
 	}
-	if len(result.InFlight) > 0 || in.Preflight != nil || len(result.Status.Stage.Gates) > 0 {
+	if result.Status.Runtimes.Updating > 0 || in.Preflight != nil || len(result.Status.Stage.Gates) > 0 {
 		p.requeueAfter(30 * time.Second) // for gates, deadlines, and changes whose events were missed
 	}
 	if s := &result.Status; s.Phase == v1beta2.RolloutHalted && r.Spec.TakesBackOnHalt() && s.WayBack != nil &&

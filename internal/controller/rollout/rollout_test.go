@@ -942,6 +942,52 @@ func TestFleetLimit(t *testing.T) {
 			f.pass()
 			if r := f.rollout("keda-regular-r2"); int(r.Status.Runtimes.Updating) != c.want {
 				t.Errorf("%d of %d may begin, want %d: %+v", r.Status.Runtimes.Updating, c.most, c.want, r.Status)
+			} else if b := r.Status.Blockers; (c.want == 0) != (len(b) == 1) ||
+				c.want == 0 && (b[0].Code != v1beta2.ReasonWaitingForRollout || b[0].Runtimes != 5 ||
+					!strings.HasSuffix(b[0].Message, ": other-fast-r2")) {
+				t.Errorf("the blocker that names the other rollout: %+v", b)
+			}
+		})
+	}
+}
+
+// TestPausedUpdateOfOtherModule checks that an update that a person has paused uses no slot of the limit for the fleet,
+// and that the rollouts of other modules update its runtime, also directly after a restart.
+func TestPausedUpdateOfOtherModule(t *testing.T) {
+	for name, isComputed := range map[string]bool{"Computed": true, "Restarted": false} {
+		t.Run(name, func(t *testing.T) {
+			all, r := append(objects(1), onePolicy()), otherRollout()
+			m := all[2].(*v1beta2.Manifest).DeepCopy()
+			m.Name = "runtime-0-other"
+			m.Labels[v1beta2.LabelModuleName], m.Labels[v1beta2.LabelChannel] = "other", "fast"
+			m.Annotations = map[string]string{v1beta2.AnnotationRollout: r.Name + "/all",
+				v1beta2.AnnotationRequestedVersion: "2.0.0",
+				v1beta2.AnnotationRolloutStarted:   time.Now().UTC().Format(time.RFC3339)}
+			m.Spec.Version, m.Status.State = "2.0.0", v1beta2.StateProcessing
+			ready := &m.Status.Conditions[0]
+			ready.Status, ready.Reason = metav1.ConditionFalse, v1beta2.ReasonModulePaused
+			other := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"},
+				Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "other",
+					Channels: []v1beta2.ChannelVersion{{Channel: "fast", Version: "2.0.0"}}},
+				Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "fast",
+					Version: "1.0.0", Target: "2.0.0", Rollout: r.Name, Revision: 2, Policy: "standard"}}}}
+			f := newFleet(t, append(all, r, m, other)...)
+			f.pass()
+			f.move("2.0.0")
+			if isComputed {
+				f.once("other")
+				if c := f.rollout(r.Name).Status.Runtimes; c.Updating != 1 {
+					t.Fatalf("the paused update: %+v", c)
+				}
+			}
+			f.pass()
+			if is := f.rollout("keda-regular-r2"); is.Status.Runtimes.Updating != 1 {
+				t.Fatalf("the runtime may begin: %+v", is.Status)
+			}
+			f.order("runtime-0", "2.0.0", v1beta2.StateReady)
+			f.pass()
+			if s := f.status(); s.Version != "2.0.0" || s.Rollout != "" {
+				t.Errorf("the rollout completes: %+v", s)
 			}
 		})
 	}
