@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 )
 
 // Only the functions of this file write conditions, states and status entries of modules. The functions are pure: they
@@ -121,7 +122,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 				c.Message += ": " + detail
 			}
 		}
-		meta.SetStatusCondition(&n.kyma.Status.Conditions, c)
+		n.setCondition(c)
 	}
 	detail := out.Waiting
 	if out.Err != nil {
@@ -175,7 +176,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 	if b := channel.PauseBlocker(n.kyma, ""); b != nil && n.kyma.DeletionTimestamp.IsZero() && out.Err == nil {
 		reason, detail = b.Code, b.Message
 		if all {
-			meta.SetStatusCondition(&n.kyma.Status.Conditions, metav1.Condition{
+			n.setCondition(metav1.Condition{
 				Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: reason, Message: detail,
 				ObservedGeneration: n.kyma.Generation,
 			})
@@ -183,6 +184,20 @@ func (n *run) reportConditions(out loop.Outcome) {
 		}
 	}
 	set(v1beta2.ConditionReady, all, v1beta2.OperationReady, "not ready", reason, detail)
+}
+
+// setCondition sets a condition. Rollouts read from the condition Ready since when a runtime cannot be used. Therefore
+// the time of the last transition of Ready also changes when the runtime becomes unusable, or usable again, and the
+// Kyma was not Ready for another reason before or after that.
+func (n *run) setCondition(c metav1.Condition) {
+	isUnusable := func(reason string) bool { return evidence.CauseOf(reason) == evidence.CauseRuntime }
+	all := &n.kyma.Status.Conditions
+	was := meta.FindStatusCondition(*all, c.Type)
+	isChanged := c.Type == v1beta2.ConditionReady && was != nil && isUnusable(was.Reason) != isUnusable(c.Reason)
+	meta.SetStatusCondition(all, c)
+	if isChanged {
+		meta.FindStatusCondition(*all, c.Type).LastTransitionTime = metav1.NewTime(n.now)
+	}
 }
 
 // setter is a function that sets a condition. If the parameter ok is true, the condition becomes True, with the message
@@ -291,7 +306,7 @@ func (n *run) reportSkippedByLabel(loop.Outcome) {
 	c.Reason, c.Message = v1beta2.ReasonSkipReconciliation, fmt.Sprintf(
 		"the status is that of before the label %s was set: remove the label to continue; only a deletion continues "+
 			"with it", v1beta2.LabelSkipReconciliation)
-	meta.SetStatusCondition(&n.kyma.Status.Conditions, c)
+	n.setCondition(c)
 }
 
 // updateUnreachableWhileDeleting sets the condition Reachable to False while the runtime of a Kyma that is being

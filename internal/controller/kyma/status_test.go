@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/access"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -157,6 +158,45 @@ func TestState(t *testing.T) {
 				t.Errorf("a second report changes the status:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestUnusableSince checks that a rollout gets the time since which a runtime cannot be used, even if the Kyma was not
+// Ready for another reason before. The time stays while the runtime cannot be used.
+func TestUnusableSince(t *testing.T) {
+	begin := time.Date(2026, 11, 2, 8, 0, 0, 0, time.UTC)
+	k := &v1beta2.Kyma{}
+	k.Status.Modules = []v1beta2.ModuleStatus{{Name: "keda", State: v1beta2.StateProcessing}}
+	k.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse,
+		Reason: v1beta2.ReasonModulesNotReady, LastTransitionTime: metav1.NewTime(begin.Add(-24 * time.Hour))}}
+	r := testReconciler(t, Options{})
+	for _, step := range []struct {
+		after     time.Duration
+		code      string // of the error that ends the reconcile
+		isSkipped bool
+		want      time.Duration // the begin of the time without a usable runtime, after begin; negative: it can be used
+	}{
+		{after: 0, code: v1beta2.ReasonRuntimeUnreachable, want: 0},
+		{after: time.Minute, code: v1beta2.ReasonRuntimeUnreachable, want: 0},
+		{after: 2 * time.Minute, code: v1beta2.ReasonThrottled, want: 0},
+		{after: time.Hour, code: v1beta2.ReasonInternalError, want: -1},
+		{after: 2 * time.Hour, code: v1beta2.ReasonRuntimeUnreachable, want: 2 * time.Hour},
+		{after: 3 * time.Hour, isSkipped: true, want: -1},
+		{after: 4 * time.Hour, code: v1beta2.ReasonRuntimeUnreachable, want: 4 * time.Hour},
+	} {
+		n := &run{Reconciler: r, kyma: k, remote: &v1beta2.Kyma{}, now: begin.Add(step.after)}
+		if step.isSkipped {
+			n.reportSkippedByLabel(loop.Outcome{})
+		} else {
+			n.report(loop.Outcome{Err: &runtimes.Error{Code: step.code, Runtime: "a", Message: "a test"}})
+		}
+		var want time.Time
+		if step.want >= 0 {
+			want = begin.Add(step.want)
+		}
+		if is := rollout.RuntimeOf(k, &v1beta2.Manifest{}).UnreachableSince; !is.Equal(want) {
+			t.Errorf("after %s with %s: it cannot be used since %s, want %s", step.after, step.code, is, want)
+		}
 	}
 }
 
