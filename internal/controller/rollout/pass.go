@@ -578,6 +578,9 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		s.WayBack.Declared && r.Spec.State == v1beta2.RolloutRunning {
 		p.requeueAfter(Period) // it is taken back
 	}
+	if len(r.Status.Stage.Gates) == 0 && len(result.Status.Stage.Gates) > 0 {
+		p.requeueAfter(Period) // the stage has come to its gates: the next pass reads them
+	}
 	before := r.Status.DeepCopy()
 	if err := p.saveRolloutStatus(ctx, r, &result.Status); err != nil {
 		return nil, err
@@ -594,10 +597,11 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 // gateInterval is the interval at which gates that need a request are read.
 const gateInterval = 30 * time.Second
 
-// readGatesAfterSoak reads those gates of the current stage that need a request, if the soak of the stage is over.
+// readGatesAfterSoak reads those gates of the current stage that need a request, if the soak of the stage is over. A
+// stage without a proven runtime has no soak: it has come to its gates when its status has them.
 func (p *pass) readGatesAfterSoak(ctx context.Context, r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
 	s := &r.Status.Stage
-	if s.SoakUntil.IsZero() || p.now.Before(s.SoakUntil.Time) || int(s.Index) >= len(r.Spec.Stages) {
+	if s.SoakUntil.IsZero() && len(s.Gates) == 0 || p.now.Before(s.SoakUntil.Time) || int(s.Index) >= len(r.Spec.Stages) {
 		return nil
 	}
 	results := map[string]v1beta2.RolloutGateStatus{}
