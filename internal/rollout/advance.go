@@ -37,7 +37,7 @@ type Inputs struct {
 	// runtimes can be taken back.
 	WayBack *v1beta2.RolloutWayBack
 	// Gates are the results of the queries and webhooks of the current stage, by the name of the gate. Advance sends no
-	// requests itself; the caller has sent them.
+	// requests itself; the caller has sent them. A gate without a result does not pass, and keeps its saved state.
 	Gates map[string]v1beta2.RolloutGateStatus
 	// ClockSetAt is the last time at which the caller noticed that somebody had set the clock of its machine. The zero
 	// time means that nobody has set the clock.

@@ -753,7 +753,13 @@ func TestGateFails(t *testing.T) {
 	w.mustBe("no result", v1beta2.RolloutWaitingForGate)
 	set(v1beta2.GateFail)
 	w.mustBe("failing", v1beta2.RolloutWaitingForGate)
-	w.now = w.now.Add(5 * time.Minute)
+	w.now, w.in.Gates = w.now.Add(5*time.Minute), nil
+	w.step()
+	w.mustBe("after a restart, before the gate is read", v1beta2.RolloutWaitingForGate)
+	if g := w.rollout.Status.Stage.Gates; len(g) != 1 || g[0].State != v1beta2.GateFail ||
+		!g[0].Since.Time.Equal(start) {
+		t.Errorf("the saved result stays: %+v", g)
+	}
 	set(v1beta2.GateFail)
 	w.mustBe("failing for long", v1beta2.RolloutHalted)
 	w.mustHave("failing for long", v1beta2.ReasonGateFailed)

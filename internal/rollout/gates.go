@@ -19,25 +19,30 @@ func (a *advance) checkGates() (allPassed bool) {
 	a.status.Stage.Gates = nil
 	passed := true
 	for i := range gates {
-		is := a.judgeGate(&gates[i])
+		is, isRead := a.judgeGate(&gates[i])
 		if is.State != v1beta2.GatePass && is.State != v1beta2.GateFail {
 			is.State = v1beta2.GateUnknown
 		}
 		is.Name, is.Since = gates[i].Name, metav1.NewTime(a.Now)
 		is.Message = text.ClipLine(cmp.Or(is.Message, "the result is "+string(is.State)), 256)
-		for _, b := range before {
-			if b.Name == is.Name && b.State == is.State {
-				is.Since = b.Since
+		b := v1beta2.RolloutBlocker{Code: v1beta2.ReasonGateNotPassed, Object: "gate " + is.Name, Message: is.Message,
+			Remedy: "wait, or " + a.command("abort")}
+		for _, was := range before {
+			switch {
+			case was.Name != is.Name:
+			case !isRead: // the saved result stays until the gate is read, so that its time goes on
+				is = was
+			case was.State == is.State:
+				is.Since = was.Since
 			}
 		}
 		a.status.Stage.Gates = append(a.status.Stage.Gates, is)
-		if is.State == v1beta2.GatePass {
+		if isRead && is.State == v1beta2.GatePass {
 			continue
 		}
 		passed = false
-		b := v1beta2.RolloutBlocker{Code: v1beta2.ReasonGateNotPassed, Object: "gate " + is.Name, Message: is.Message,
-			Remedy: "wait, or " + a.command("abort")}
 		switch {
+		case !isRead: // a saved result decides nothing
 		case gates[i].Approval != nil:
 			b.Code, b.Remedy = v1beta2.ReasonApprovalNeeded, fmt.Sprintf("%s --stage=%s", a.command("approve"),
 				a.status.Stage.Name)
@@ -61,8 +66,8 @@ func failFor(g *v1beta2.RolloutGate) time.Duration {
 	return 0
 }
 
-// judgeGate returns the state of one gate.
-func (a *advance) judgeGate(g *v1beta2.RolloutGate) v1beta2.RolloutGateStatus {
+// judgeGate returns the state of one gate. isRead is false if the gate has to be read, and the result is not known yet.
+func (a *advance) judgeGate(g *v1beta2.RolloutGate) (is v1beta2.RolloutGateStatus, isRead bool) {
 	switch {
 	case g.Approval != nil:
 		by := map[string]bool{}
@@ -80,23 +85,23 @@ func (a *advance) judgeGate(g *v1beta2.RolloutGate) v1beta2.RolloutGateStatus {
 		need := max(1, int(g.Approval.Count))
 		if len(by) >= need {
 			return v1beta2.RolloutGateStatus{State: v1beta2.GatePass,
-				Message: fmt.Sprintf("%d of %d approved", len(by), need)}
+				Message: fmt.Sprintf("%d of %d approved", len(by), need)}, true
 		}
 		message := fmt.Sprintf("stage %s has %d of %d approvals", a.status.Stage.Name, len(by), need)
 		if other > 0 {
 			message += fmt.Sprintf("; approvals for another plan that do not count: %d", other)
 		}
-		return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: message}
+		return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: message}, true
 	case g.NotBefore != nil:
 		if left := g.NotBefore.Sub(a.Now); left > 0 {
 			a.requeueAfter(left)
 			return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: "not before " +
-				g.NotBefore.UTC().Format("2006-01-02T15:04:05Z07:00")}
+				g.NotBefore.UTC().Format("2006-01-02T15:04:05Z07:00")}, true
 		}
-		return v1beta2.RolloutGateStatus{State: v1beta2.GatePass}
+		return v1beta2.RolloutGateStatus{State: v1beta2.GatePass}, true
 	}
 	if is, found := a.Gates[g.Name]; found {
-		return is
+		return is, true
 	}
-	return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: "the gate was not read yet"}
+	return v1beta2.RolloutGateStatus{State: v1beta2.GateUnknown, Message: "the gate was not read yet"}, false
 }

@@ -121,10 +121,11 @@ type Options struct {
 // Reconciler is the coordinator of rollouts.
 type Reconciler struct {
 	Options
-	gates   *gate.Reader
-	checker *preflight.Checker    // nil if Check is nil
-	trigger queueing.Trigger      // enqueues modules whose versions were checked
-	budgets failurebudget.Budgets // find the failure that halts a rollout
+	gates       *gate.Reader
+	gateResults *gate.Cache
+	checker     *preflight.Checker    // nil if Check is nil
+	trigger     queueing.Trigger      // enqueues modules whose versions were checked, or whose gates were read
+	budgets     failurebudget.Budgets // find the failure that halts a rollout
 
 	forecasts map[string]forecast  // by name of an active rollout; only used by the one worker
 	notified  map[string]time.Time // by module/channel: when the webhook of its promotion was called; likewise
@@ -164,6 +165,7 @@ func New(o Options) (*Reconciler, error) {
 		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{},
 		forecasts: map[string]forecast{}, notified: map[string]time.Time{}, counted: map[string]time.Time{}}
 	r.begun = time.Now()
+	r.gateResults = gate.NewCache(r.gates, r.triggerModule)
 	r.checker = r.newChecker()
 	return r, nil
 }
@@ -179,6 +181,9 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		if err := mgr.Add(r.checker); err != nil {
 			return fmt.Errorf("adding the checker of versions: %w", err)
 		}
+	}
+	if err := mgr.Add(r.gateResults); err != nil {
+		return fmt.Errorf("adding the reader of gates: %w", err)
 	}
 	if err := (policies{r}).register(mgr); err != nil {
 		return err
@@ -206,6 +211,11 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 
 func (r *Reconciler) requestFor(module string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: module}}
+}
+
+// triggerModule enqueues a module after a new result of another goroutine.
+func (r *Reconciler) triggerModule(module string) {
+	r.trigger.Add(queueing.Event, 0, r.requestFor(module))
 }
 
 // moduleOf returns a request for the module of a template.

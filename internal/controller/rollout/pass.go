@@ -554,7 +554,7 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 		if checked.IsRunning {
 			in.Slots, in.SlotsUsedBy = 0, nil
 		}
-		in.Gates = p.readGatesAfterSoak(ctx, r)
+		in.Gates = p.requestGatesAfterSoak(r)
 	}
 	result, err := rollout.Advance(in)
 	if err != nil {
@@ -594,26 +594,16 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	return &r.Status, nil
 }
 
-// gateInterval is the interval at which gates that need a request are read.
-const gateInterval = 30 * time.Second
-
-// readGatesAfterSoak reads those gates of the current stage that need a request, if the soak of the stage is over. A
-// stage without a proven runtime has no soak: it has come to its gates when its status has them.
-func (p *pass) readGatesAfterSoak(ctx context.Context, r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
+// requestGatesAfterSoak returns the last results of those gates of the current stage that need a request, if the soak of
+// the stage is over. The gates are read in other goroutines, because a server that does not answer would delay the halts
+// of all modules. A stage without a proven runtime has no soak: it has come to its gates when its status has them.
+func (p *pass) requestGatesAfterSoak(r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
 	s := &r.Status.Stage
 	if s.SoakUntil.IsZero() && len(s.Gates) == 0 || p.now.Before(s.SoakUntil.Time) || int(s.Index) >= len(r.Spec.Stages) {
 		return nil
 	}
-	results := map[string]v1beta2.RolloutGateStatus{}
-	for i := range r.Spec.Stages[s.Index].Gates {
-		g := &r.Spec.Stages[s.Index].Gates[i]
-		if g.PromQL == nil && g.Webhook == nil {
-			continue
-		}
-		p.requeueAfter(gateInterval)
-		state, message := p.gates.Read(ctx, r, g)
-		results[g.Name] = v1beta2.RolloutGateStatus{State: state, Message: message}
-	}
+	results, next := p.gateResults.RequestResults(r)
+	p.requeueAfter(next)
 	return results
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/preflight"
-	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
 // preflightOf returns whether the version of a rollout can be installed. When a version has passed this preflight
@@ -89,7 +88,7 @@ func (r *Reconciler) newChecker() *preflight.Checker {
 		return nil
 	}
 	return preflight.New(preflight.Options{
-		Changed: func(module string) { r.trigger.Add(queueing.Event, 0, r.requestFor(module)) },
+		Changed: r.triggerModule,
 		Render: func(ctx context.Context, v preflight.Version) (c preflight.Content, err error) {
 			m, err := r.Manifest(ctx, v.Component, v.Version, v.Template)
 			if err == nil {

@@ -830,6 +830,23 @@ func otherRollout() *v1beta2.ModuleRollout {
 		Status: v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutUpdating}}
 }
 
+// otherUpdate returns the module named other with its active rollout, and the given Manifest of runtime-0 as one that
+// the rollout is updating.
+func otherUpdate(m *v1beta2.Manifest) []client.Object {
+	r := otherRollout()
+	m.Name, m.Spec.Version = "runtime-0-other", "2.0.0"
+	m.Labels[v1beta2.LabelModuleName], m.Labels[v1beta2.LabelChannel] = "other", "fast"
+	m.Annotations = map[string]string{v1beta2.AnnotationRollout: r.Name + "/all",
+		v1beta2.AnnotationRequestedVersion: "2.0.0",
+		v1beta2.AnnotationRolloutStarted:   time.Now().UTC().Format(time.RFC3339)}
+	return []client.Object{r, m, &v1beta2.ModuleReleaseMeta{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "other",
+			Channels: []v1beta2.ChannelVersion{{Channel: "fast", Version: "2.0.0"}}},
+		Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "fast", Version: "1.0.0",
+			Target: "2.0.0", Rollout: r.Name, Revision: 2, Policy: "standard"}}}}}
+}
+
 // TestRemovedChannel checks that a rollout ends if its channel was removed while the manager restarted, and that no
 // runtime waits for this rollout.
 func TestRemovedChannel(t *testing.T) {
@@ -958,20 +975,10 @@ func TestPausedUpdateOfOtherModule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all, r := append(objects(1), onePolicy()), otherRollout()
 			m := all[2].(*v1beta2.Manifest).DeepCopy()
-			m.Name = "runtime-0-other"
-			m.Labels[v1beta2.LabelModuleName], m.Labels[v1beta2.LabelChannel] = "other", "fast"
-			m.Annotations = map[string]string{v1beta2.AnnotationRollout: r.Name + "/all",
-				v1beta2.AnnotationRequestedVersion: "2.0.0",
-				v1beta2.AnnotationRolloutStarted:   time.Now().UTC().Format(time.RFC3339)}
-			m.Spec.Version, m.Status.State = "2.0.0", v1beta2.StateProcessing
+			m.Status.State = v1beta2.StateProcessing
 			ready := &m.Status.Conditions[0]
 			ready.Status, ready.Reason = metav1.ConditionFalse, v1beta2.ReasonModulePaused
-			other := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"},
-				Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "other",
-					Channels: []v1beta2.ChannelVersion{{Channel: "fast", Version: "2.0.0"}}},
-				Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "fast",
-					Version: "1.0.0", Target: "2.0.0", Rollout: r.Name, Revision: 2, Policy: "standard"}}}}
-			f := newFleet(t, append(all, r, m, other)...)
+			f := newFleet(t, append(all, otherUpdate(m)...)...)
 			f.pass()
 			f.move("2.0.0")
 			if isComputed {

@@ -3,13 +3,20 @@
 // # Use
 //
 //	g := &gate.Reader{Allow: []string{"https://prometheus.example.com/"}}
-//	state, message := g.Read(ctx, rollout, &stage.Gates[i])
+//	c := gate.NewCache(g, enqueueModule)
+//	err := mgr.Add(c)                          // reads the gates
+//	results, next := c.RequestResults(rollout) // returns at once
 //
 // # How it works
 //
 // A gate passes or fails only if the answer of the service is unambiguous. With any other answer, or without an answer
 // within the timeout, the result of the gate is unknown. A policy must not be able to choose an address in the network
 // of the manager. Therefore the package calls only addresses of the allow list, and follows no redirects.
+//
+// The method RequestResults sends no request itself: it returns the last results from memory, and requests a read of
+// each gate at most once per Interval. Other goroutines read the gates, at most maxParallel at the same time, so a
+// server that does not answer delays no rollout without a gate. A result is used until the next one, for at most
+// maxAge.
 //
 // # What it does not do
 //
