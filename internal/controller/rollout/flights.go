@@ -168,8 +168,8 @@ func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, poli
 	return is, nil
 }
 
-// forgetEndedRollouts forgets the runtimes in flight, the budgets and the results of gates of rollouts that do not exist
-// any more, or that have ended.
+// forgetEndedRollouts forgets the runtimes in flight, the budgets and the results of gates of rollouts that do not
+// exist any more, or that have ended.
 func (p *pass) forgetEndedRollouts() {
 	isActive := func(name string) bool {
 		return slices.ContainsFunc(p.staged, func(r *v1beta2.ModuleRollout) bool { return r.Name == name })

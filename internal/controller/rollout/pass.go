@@ -594,12 +594,14 @@ func (p *pass) advance(ctx context.Context, r *v1beta2.ModuleRollout, runtimes [
 	return &r.Status, nil
 }
 
-// requestGatesAfterSoak returns the last results of those gates of the current stage that need a request, if the soak of
-// the stage is over. The gates are read in other goroutines, because a server that does not answer would delay the halts
-// of all modules. A stage without a proven runtime has no soak: it has come to its gates when its status has them.
+// requestGatesAfterSoak returns the last results of those gates of the current stage that need a request, if the soak
+// of the stage is over. The gates are read in other goroutines, because a server that does not answer would delay the
+// halts of all modules. A stage without a proven runtime has no soak: it has come to its gates when its status has
+// them.
 func (p *pass) requestGatesAfterSoak(r *v1beta2.ModuleRollout) map[string]v1beta2.RolloutGateStatus {
 	s := &r.Status.Stage
-	if s.SoakUntil.IsZero() && len(s.Gates) == 0 || p.now.Before(s.SoakUntil.Time) || int(s.Index) >= len(r.Spec.Stages) {
+	if s.SoakUntil.IsZero() && len(s.Gates) == 0 || p.now.Before(s.SoakUntil.Time) ||
+		int(s.Index) >= len(r.Spec.Stages) {
 		return nil
 	}
 	results, next := p.gateResults.RequestResults(r)

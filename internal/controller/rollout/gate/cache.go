@@ -16,8 +16,8 @@ import (
 const (
 	// Interval is the shortest time between two reads of a gate.
 	Interval = 30 * time.Second
-	// maxAge is the age from which a result is not used any more. maxAge is longer than Interval, so that the last result
-	// is used while a gate is read again.
+	// maxAge is the age from which a result is not used any more. maxAge is longer than Interval, so that the last
+	// result is used while a gate is read again.
 	maxAge = 2 * Interval
 	// maxParallel is the maximum number of gates that are read at the same time.
 	maxParallel = 8
