@@ -86,6 +86,7 @@ type Streams = console.Streams
 // Run runs the command line argv, of which the first is the name of the program, and returns the exit code.
 func Run(ctx context.Context, c *config.Klm, argv []string, s Streams) int {
 	name, isCompletion := calledNameOf(argv[0])
+	s.Err = console.WithoutControls(s.Err)
 	a := &console.App{Streams: s, Config: c, Name: name, Now: time.Now}
 	root := root(a)
 	if argv = argv[1:]; isCompletion {

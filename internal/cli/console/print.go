@@ -44,10 +44,12 @@ func (a *App) Print(r Report) error {
 // format returns the text of a report, in the form that --output selects.
 func (a *App) format(r Report) (string, error) {
 	if template, is := a.outputTemplate(config.FormatJSONPath); is {
-		return byPath(r, template)
+		text, err := byPath(r, template)
+		return withoutControls(text), err
 	}
 	if template, is := a.outputTemplate(config.FormatCustomColumns); is {
-		return a.byColumns(r, template)
+		text, err := a.byColumns(r, template)
+		return withoutControls(text), err
 	}
 	var text []byte
 	var err error
@@ -60,7 +62,7 @@ func (a *App) format(r Report) (string, error) {
 		text, err = yaml.Marshal(r)
 	case config.FormatName:
 		for _, name := range r.Names() {
-			text = append(append(text, name...), '\n')
+			text = append(append(text, withoutControls(name)...), '\n')
 		}
 	default:
 		p := a.Page()
@@ -92,6 +94,9 @@ type Page struct {
 	Now           time.Time
 }
 
+// String returns the text of the page, without control characters in texts of other people.
+func (p *Page) String() string { return withoutControls(p.Builder.String()) }
+
 // Line writes a line.
 func (p *Page) Line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
@@ -117,6 +122,7 @@ func (p *Page) Rows(rows [][]string) {
 	var widths []int
 	for _, row := range rows {
 		for i, cell := range row {
+			cell = withoutControls(cell)
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
@@ -126,6 +132,7 @@ func (p *Page) Rows(rows [][]string) {
 	for _, row := range rows {
 		var b strings.Builder
 		for i, cell := range row {
+			cell = withoutControls(cell)
 			b.WriteString(p.ColourState(cell) + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+3))
 		}
 		p.Line("%s", strings.TrimRight(b.String(), " "))

@@ -22,6 +22,26 @@ func TestColours(t *testing.T) {
 	}
 }
 
+// TestControls checks that texts of other people cannot control the terminal, and that the colours of klm stay.
+func TestControls(t *testing.T) {
+	const hostile = "a\x1b[2K\x1b]0;x\x07\u009b31mb"
+	const clean = "a[2K]0;x31mb"
+	p := &Page{colours: true}
+	p.Line("%s", hostile)
+	p.Wrap("", hostile)
+	p.Line("%s", p.Clip(hostile, 100))
+	p.Rows([][]string{{hostile, "Ready"}, {"c", p.Red("late")}})
+	want := strings.Repeat(clean+"\n", 3) + clean + "   \x1b[32mReady\x1b[0m\n" +
+		"c" + strings.Repeat(" ", len(clean)+2) + "\x1b[31mlate\x1b[0m\n"
+	if diff := cmp.Diff(want, p.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var b strings.Builder
+	if n, err := WithoutControls(&b).Write([]byte(hostile)); n != len(hostile) || err != nil || b.String() != clean {
+		t.Errorf("%d, %v, %q", n, err, b.String())
+	}
+}
+
 func TestCount(t *testing.T) {
 	for n, want := range map[int]string{0: "0 objects", 1: "1 object", 2: "2 objects"} {
 		if got := Count(n, "object"); got != want {
