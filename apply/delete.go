@@ -270,11 +270,18 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 	stays := make([]*Left, len(members))
 	tried := make([]bool, len(members))
 	err := d.forEachConcurrently(len(members), func(i int) (err error) {
-		if d.kept[members[i].identity()] || d.progress.isDeleted(members[i]) {
+		if d.kept[members[i].identity()] {
+			d.forgetApplied(members[i])
+			return nil
+		}
+		if d.progress.isDeleted(members[i]) {
 			return nil
 		}
 		left[i], stays[i], err = d.deleteOrCheck(ctx, members[i])
 		tried[i] = err == nil
+		if left[i] == nil || left[i].Err != nil || !left[i].Since.IsZero() { // otherwise no DELETE was sent
+			d.forgetApplied(members[i])
+		}
 		return err
 	})
 	for i, r := range members {
@@ -290,6 +297,15 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 		}
 	}
 	return err
+}
+
+// forgetApplied makes the next Apply send an object again if the installation contains the object again later. Without
+// forgetApplied, Apply would find the same content in the Progress, and would not send an object that was deleted, or
+// that another client could change because it did not belong to the installation.
+func (d *deleteCall) forgetApplied(ref Ref) {
+	if d.own != nil && d.own.Applied != nil {
+		d.own.Applied.Forget(ref)
+	}
 }
 
 // deleteOrCheck sends a DELETE for one object. If an earlier call has sent a DELETE for the object, deleteOrCheck only

@@ -61,7 +61,9 @@ type Ownership struct {
 	// LeaveToUser.
 	Manager string
 	// Applied is the Progress of the installation: what the installation has applied. With Applied, DeleteOwned deletes
-	// an object without reading it first if nobody has changed the object since it was applied. Applied may be nil.
+	// an object without reading it first if nobody has changed the object since it was applied. DeleteOwned removes
+	// from Applied the objects that it has deleted or left, so that the next Apply sends them again. Applied may be
+	// nil.
 	Applied *Progress
 }
 

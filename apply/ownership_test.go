@@ -80,6 +80,11 @@ func TestConditionalDelete(t *testing.T) {
 		t.Errorf("an unchanged object costs one request: %v, %+v", err, left)
 	}
 
+	if result, err := c.Apply(t.Context(), set, own.Applied); err != nil || len(result.Created) != 1 ||
+		len(own.Applied.objects) != 1 {
+		t.Errorf("a deleted object is created again: %v, %+v", err, result)
+	}
+
 	own.Applied = nil // after a restart
 	if _, err := c.Apply(t.Context(), set, nil); err != nil {
 		t.Fatal(err)

@@ -239,6 +239,7 @@ func (d *Delivery) applyAndPrune(ctx context.Context, c *apply.Cluster, set appl
 	refs := append(refsOf(set.Bundle), secretRef())
 	if extra := slices.DeleteFunc(slices.Clone(s.Synced),
 		func(r v1beta2.Resource) bool { return slices.Contains(refs, r) }); len(extra) > 0 {
+		m.applied.Forget(Refs(extra)...) // if a later bundle has them again, they are sent again
 		left, err := c.Delete(ctx, Refs(extra), &m.deletion)
 		if err != nil {
 			return "", fmt.Errorf("removing former objects of the agent: %w", err)

@@ -5,15 +5,21 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -135,6 +141,56 @@ func TestPlanRecordsBeforeItIsThere(t *testing.T) {
 	if other, err := d.PlanAndAddRefs(request(protocol.Watch{Version: "v1", Resource: "services"}), s); err != nil ||
 		other.bundle.Digest == s.Digest {
 		t.Errorf("another watch list needs another bundle: %v", err)
+	}
+}
+
+// TestWebhooksReturn checks that the configuration of the webhooks is sent again if the agent needs it again after it
+// was removed.
+func TestWebhooksReturn(t *testing.T) {
+	var (
+		mu   sync.Mutex
+		sent []string // the changes of webhook configurations
+	)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if mu.Lock(); strings.Contains(r.URL.Path, "/validatingwebhookconfigurations/") {
+			sent = append(sent, r.Method)
+		}
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPatch { // the API server accepts the object
+			var o map[string]any
+			if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+				t.Error(err)
+				return
+			}
+			metadata := o["metadata"].(map[string]any)
+			metadata["uid"], metadata["resourceVersion"] = "uid-1", "1"
+			_ = json.NewEncoder(w).Encode(o)
+			return
+		}
+		_, _ = io.WriteString(w, `{"kind":"Status","status":"Success"}`)
+	}))
+	t.Cleanup(server.Close)
+	c, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{RequestTimeout: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, m, s := newDelivery(t), &Memory{}, &v1beta2.AgentStatus{}
+	m.AssumeCompared()
+	without, with := request(), request()
+	with.Webhooks = []Webhook{{Name: "a.example.com", Group: "apps", Version: "v1", Resource: "deployments"}}
+	for _, r := range []Request{with, without, with} {
+		plan, err := d.PlanAndAddRefs(r, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitsFor, err := d.Deliver(t.Context(), c, plan, m, s)
+		if err != nil || waitsFor != "" || s.Digest != plan.Digest() {
+			t.Fatalf("the delivery is not complete: %q, %v", waitsFor, err)
+		}
+	}
+	if diff := cmp.Diff([]string{http.MethodPatch, http.MethodDelete, http.MethodPatch}, sent); diff != "" {
+		t.Errorf("requests for the webhooks -want +got:\n%s", diff)
 	}
 }
 

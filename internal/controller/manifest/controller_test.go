@@ -79,7 +79,8 @@ func TestInstall(t *testing.T) {
 }
 
 // TestUpgrade checks that the objects of the new version are applied before the objects of the former version are
-// deleted. Until the former objects are deleted, the inventory has the objects of the former and of the new version.
+// deleted. Until the former objects are deleted, the inventory has the objects of the former and of the new version. If
+// the module goes back to the former version, the objects that were deleted are created again.
 func TestUpgrade(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"), configMap("b", "1"))
@@ -117,6 +118,14 @@ func TestUpgrade(t *testing.T) {
 	m = b.manifest()
 	if diff := cmp.Diff([]string{"a", "c"}, names(m)); diff != "" || m.Status.Version != "2.0.0" {
 		t.Errorf("after it: version %s, inventory -want +got:\n%s", m.Status.Version, diff)
+	}
+
+	b.write("sample", configMap("a", "1"), configMap("b", "1"))
+	b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "1.0.0", 3 })
+	got = b.settle(v1beta2.StateReady)
+	want := []string{"PATCH " + configMaps + "b", "DELETE " + configMaps + "c"}
+	if diff := cmp.Diff(want, got); diff != "" || b.runtime.object(configMaps+"b") == nil {
+		t.Errorf("back to the former version, requests are -want +got:\n%s", diff)
 	}
 }
 

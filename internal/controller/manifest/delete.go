@@ -135,7 +135,7 @@ func (n *run) planOperatorRepair(ctx context.Context) error {
 	err := n.resolveSourcesAndMakePlan(ctx)
 	if err == nil {
 		n.plan.compareAll = n.plan.compareAll || slices.ContainsFunc(
-			n.refs, func(r apply.Ref) bool { return !n.memory.progress.IsApplied(r) })
+			n.refs, func(r apply.Ref) bool { return !r.Keep && !n.memory.progress.IsApplied(r) })
 		err = n.renderIfNeeded(ctx)
 	}
 	if err == nil && n.rendered != nil {
