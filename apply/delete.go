@@ -64,6 +64,17 @@ func (d *DeletionProgress) recordSent(r Ref, isDeleted bool) {
 	d.deleted[r.identity()] = isDeleted
 }
 
+// Forget removes objects from the DeletionProgress. Call Forget before the objects are applied again, or when they are
+// found to exist. Without Forget, Delete would return an object as deleted that was created again after its deletion.
+func (d *DeletionProgress) Forget(refs ...Ref) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range refs {
+		delete(d.deleted, r.identity())
+		delete(d.toOthers, r.identity())
+	}
+}
+
 func (d *DeletionProgress) isDeleted(r Ref) bool {
 	_, deleted := d.status(r)
 	return deleted

@@ -178,6 +178,16 @@ func (b *bench) edit(change func(*v1beta2.Manifest)) {
 	}
 }
 
+// editStatus changes the status of the Manifest.
+func (b *bench) editStatus(change func(*v1beta2.Manifest)) {
+	b.t.Helper()
+	m := b.manifest()
+	change(m)
+	if err := b.control.Status().Update(b.t.Context(), m); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // delete deletes the Manifest as a user does; the Manifest exists until its finalizers are removed.
 func (b *bench) delete() {
 	b.t.Helper()

@@ -310,6 +310,13 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// ageConditions makes the conditions of a Manifest old, as if its deletion had begun an hour ago.
+func ageConditions(m *v1beta2.Manifest) {
+	for i := range m.Status.Conditions {
+		m.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
+	}
+}
+
 // TestOperatorOfDeletedModule checks that a new version is applied if it is requested while the deletion of the module
 // is blocked. The operator of the new version may be able to finish the deletion of the module. The new version is not
 // applied in two cases: the Manifest was restored from an older state, so the runtime may have a higher version; or the
@@ -338,16 +345,12 @@ func TestOperatorOfDeletedModule(t *testing.T) {
 					metav1.SetMetaDataAnnotation(&m.ObjectMeta, c.annotation, "3.0.0")
 				}
 			})
-			m := b.manifest()
-			for i := range m.Status.Conditions {
-				m.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
-			}
-			if m.IsRestored() { // its inventory has the objects of the version in the runtime
-				m.Status.Version, m.Status.AppliedDigest = "3.0.0", v1beta2.DigestUnknown
-			}
-			if err := b.control.Status().Update(t.Context(), m); err != nil {
-				t.Fatal(err)
-			}
+			b.editStatus(func(m *v1beta2.Manifest) {
+				ageConditions(m)
+				if m.IsRestored() { // its inventory has the objects of the version in the runtime
+					m.Status.Version, m.Status.AppliedDigest = "3.0.0", v1beta2.DigestUnknown
+				}
+			})
 			for range 3 {
 				if _, err := b.reconcile(); err != nil {
 					t.Fatal(err)
@@ -360,5 +363,41 @@ func TestOperatorOfDeletedModule(t *testing.T) {
 				t.Errorf("%s: the object has %v, want %s", c.reason, got, c.want)
 			}
 		})
+	}
+}
+
+// TestRepairedObjectIsDeleted checks that the deletion of a module also deletes an object that it had deleted before,
+// and that the repair of the operator has created again in the meantime, because a user has created a custom resource.
+func TestRepairedObjectIsDeleted(t *testing.T) {
+	b := newSampleBench(t, v1beta2.CreateAndDelete)
+	b.write("sample", configMap("a", "1"), configMap("b", "1"))
+	b.settle(v1beta2.StateReady)
+	b.runtime.change(configMaps+"b", func(o map[string]any) {
+		o["metadata"].(map[string]any)["finalizers"] = []any{"example.com/slow"}
+	})
+	b.delete()
+	reconcileUntil := func(want string, reached func() bool) {
+		t.Helper()
+		for range 10 {
+			if reached() {
+				return
+			}
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Fatalf("%s; there are %v, and the Manifest %v", want, b.runtime.paths(), b.manifest())
+	}
+	hasA := func() bool { return b.runtime.object(configMaps+"a") != nil }
+	reconcileUntil("a is not deleted", func() bool { return !hasA() })
+	b.runtime.put(samplePath+"users", map[string]any{"apiVersion": "example.com/v1", "kind": "Sample",
+		"metadata": map[string]any{"name": "users", "namespace": "default", "uid": "users"}})
+	b.editStatus(ageConditions)
+	reconcileUntil("a is not created again for the custom resource", hasA)
+	b.runtime.drop(samplePath + "users")
+	b.runtime.drop(configMaps + "b")
+	reconcileUntil("the deletion does not end", func() bool { return b.manifest() == nil })
+	if hasA() {
+		t.Error("the Manifest is removed, and the object that was created again remains")
 	}
 }

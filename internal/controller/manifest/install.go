@@ -130,6 +130,8 @@ func (n *run) forgetProgressOfDrifted() {
 // serves the kinds that the CRDs of this source define, because the next source may need these kinds. If objects of one
 // source conflict with another module, the next source is applied all the same.
 func (n *run) applySetAndAwaitCRDs(ctx context.Context, i int, conflicts *[]*apply.Error) error {
+	// If a deletion has begun, it has to delete these objects again, even those whose apply request seems to fail.
+	n.memory.deletion.Forget(n.rendered.refs[i]...)
 	result, err := n.runtime.Apply(ctx, n.rendered.sets[i], &n.memory.progress)
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))

@@ -394,6 +394,13 @@ func TestOperatorStaysWhileCustomResourcesExist(t *testing.T) {
 			e[0], "Purged deleted 1 custom resource: Thing.example.com a/own") {
 			t.Errorf("recorded %q, want the deletion of the custom resource", e)
 		}
+		for range 2 { // somebody creates the same custom resource after its deletion
+			s.add(thingPath+"again", nil)
+			r.reconcile(t)
+			if got, want := s.take(), []string{"DELETE " + thingPath + "again"}; !slices.Equal(got, want) {
+				t.Errorf("sent %q, want %q: it exists", got, want)
+			}
+		}
 	})
 }
 

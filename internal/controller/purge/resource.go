@@ -243,6 +243,7 @@ func (p *kindPurge) deleteCollectedAndReport(ctx context.Context) error {
 	if p.toDelete == nil {
 		return nil
 	}
+	p.memory.deletion.Forget(p.toDelete...) // the list shows that they exist, perhaps again after a former deletion
 	left, err := p.runtime.Delete(ctx, p.toDelete, &p.memory.deletion)
 	var names []string
 	for _, ref := range without(p.toDelete, notAccepted(left.Remaining)) {
