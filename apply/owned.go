@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // ListOwned returns the objects in the cluster that belong to an installation, in the order of their kinds. An object
@@ -17,26 +19,44 @@ import (
 // applied such an object.
 //
 // ListOwned is used to restore an inventory that was lost. ListOwned is expensive: it sends two discovery requests, and
-// one list of metadata for each kind. ListOwned does not list kinds that the credentials may not list. ListOwned does
-// not list kinds whose objects are created by the cluster itself, either, such as Leases.
-func (c *Cluster) ListOwned(ctx context.Context, installation, appliedBy, selector string) ([]Ref, error) {
+// one list of metadata for each kind. The result refused has the kinds that the credential may not list: the
+// installation may have objects of these kinds that ListOwned does not return. ListOwned does not list kinds whose
+// objects are created by the cluster itself, such as Leases.
+func (c *Cluster) ListOwned(ctx context.Context, installation, appliedBy, selector string) (
+	owned []Ref, refused []RefusedKind, err error) {
 	kinds, err := c.discoverListableDeletableKinds(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	found := make([][]Ref, len(kinds))
+	forbidden := make([]*Error, len(kinds))
 	errs := make([]error, len(kinds))
 	err = c.forEachConcurrently(len(kinds), func(i int) error {
 		found[i], errs[i] = c.listOwnedKind(ctx, kinds[i], installation, appliedBy, selector)
+		if e, ok := errors.AsType[*Error](errs[i]); ok && e.Code == http.StatusForbidden {
+			forbidden[i], errs[i] = e, nil
+		}
 		return errs[i]
 	})
 	if err = cmp.Or(err, errors.Join(errs...)); err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
-			return nil, e
+			return nil, nil, e
 		}
-		return nil, err
+		return nil, nil, err
 	}
-	return slices.Concat(found...), nil
+	for i, e := range forbidden {
+		if e != nil {
+			refused = append(refused, RefusedKind{kinds[i].gvk.GroupKind(), e})
+		}
+	}
+	return slices.Concat(found...), refused, nil
+}
+
+// RefusedKind is a kind that the credential may not list.
+type RefusedKind struct {
+	Kind schema.GroupKind
+	// Err is the answer of the API server. Err contains the missing right.
+	Err *Error
 }
 
 // listOwnedKind is ListOwned for the objects of one kind.
@@ -46,7 +66,7 @@ func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, installati
 	for q := (pageQuery{limit: listed, selector: selector}); ; {
 		found, err := c.listPage(ctx, kind.gvk.GroupVersion(), kind.resource, "", &q)
 		switch {
-		case isNotFoundOrUnserved(err) || err != nil && (isForbidden(err) || isMethodNotAllowed(err)):
+		case isNotFoundOrUnserved(err) || err != nil && isMethodNotAllowed(err):
 			return nil, nil // the kind is not served any more, or cannot be listed
 		case err != nil:
 			return nil, err
@@ -64,12 +84,6 @@ func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, installati
 			return nil, endlessList(kind.plural)
 		}
 	}
-}
-
-// isForbidden reports whether the credentials lack a permission.
-func isForbidden(err error) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && e.Code == http.StatusForbidden
 }
 
 // refIfOwnedBy returns the Ref of an object with the flags Keep, Adopted and Shared. The result ok is true if two

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestListOwned checks which objects belong to an installation, and that kinds that cannot be listed are left out.
+// TestListOwned checks which objects belong to an installation, and that kinds that may not be listed are
+// returned.
 func TestListOwned(t *testing.T) {
 	s := newServer(t)
 	answer := func(text string) func(http.ResponseWriter, *http.Request) {
@@ -49,9 +50,12 @@ func TestListOwned(t *testing.T) {
 	})
 	s.setScript("GET /apis/apps/v1/replicasets", answer(`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",`+
 		`"metadata":{"resourceVersion":"1"},"items":[]}`))
-	got, err := s.cluster(ClusterOptions{}).ListOwned(t.Context(), "ns/m", "me", "label=value")
+	got, refused, err := s.cluster(ClusterOptions{}).ListOwned(t.Context(), "ns/m", "me", "label=value")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(refused) != 1 || refused[0].Kind.Kind != "Secret" || refused[0].Err.Code != http.StatusForbidden {
+		t.Errorf("refused are %v, want Secret", refused)
 	}
 	ref := func(name string, flags Ref) Ref {
 		flags.Version, flags.Kind, flags.Namespace, flags.Name = "v1", "ConfigMap", "x", name
@@ -70,7 +74,7 @@ func TestListOwned(t *testing.T) {
 	}
 	s.setScript("GET /api/v1/configmaps",
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-	if _, err := s.cluster(ClusterOptions{}).ListOwned(t.Context(), "ns/m", "me", ""); err == nil {
+	if _, _, err := s.cluster(ClusterOptions{}).ListOwned(t.Context(), "ns/m", "me", ""); err == nil {
 		t.Error("a list that failed was not reported: the inventory would lack objects")
 	}
 }

@@ -38,6 +38,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -330,9 +331,12 @@ func (n *run) restoreInventory(ctx context.Context) error {
 		return err
 	}
 	if !n.manifest.IsInventoryReadFromRuntime() {
-		found, err := reclaim.RestoreInventoryAndVersion(ctx, n.runtime.Cluster, n.manifest)
+		found, unlisted, err := reclaim.RestoreInventoryAndVersion(ctx, n.runtime.Cluster, n.manifest)
 		if err != nil {
 			return err
+		}
+		if len(unlisted) > 0 {
+			n.recordEventOf(corev1.EventTypeWarning, v1beta2.ReasonRuntimeForbidden, reclaim.UnlistedNote(unlisted))
 		}
 		if found > 0 { // otherwise the module was removed just before the manager stopped
 			n.recordEvent(v1beta2.EventInventoryRestored, reclaim.Note(n.manifest, found))

@@ -5,7 +5,7 @@
 // # Use
 //
 //	if manifest.IsRestored() && !manifest.IsInventoryReadFromRuntime() {
-//	    found, err := reclaim.RestoreInventoryAndVersion(ctx, cluster, manifest) // and save the status
+//	    found, unlisted, err := reclaim.RestoreInventoryAndVersion(ctx, cluster, manifest) // and save the status
 //	}
 //
 // # How it works
@@ -27,6 +27,10 @@ package reclaim
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -36,19 +40,38 @@ import (
 // RestoreInventoryAndVersion lists the objects of a Manifest in the runtime, and sets the inventory and the version in
 // the status of the Manifest. RestoreInventoryAndVersion returns the number of objects that it found in the runtime.
 // For the costs of the list, see apply.ListOwned.
-func RestoreInventoryAndVersion(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (int, error) {
-	found, err := cluster.ListOwned(ctx, m.Namespace+"/"+m.Name, v1beta2.FieldOwnerApplier,
+//
+// If the credential may not list a kind of which the recorded inventory has objects, the restored inventory would
+// probably lack objects. In this case RestoreInventoryAndVersion returns an error with reason RuntimeForbidden, and
+// does not change the status. Other kinds that the credential may not list are in the result unlisted, and are no
+// error: a credential may lack the right to list kinds that no module has.
+func RestoreInventoryAndVersion(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (
+	found int, unlisted []schema.GroupKind, _ error) {
+	owned, refused, err := cluster.ListOwned(ctx, m.Namespace+"/"+m.Name, v1beta2.FieldOwnerApplier,
 		v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma)
+	var missing []*apply.Error
+	for _, r := range refused {
+		if slices.ContainsFunc(m.Status.Synced, func(o v1beta2.Resource) bool {
+			return o.Group == r.Kind.Group && o.Kind == r.Kind.Kind
+		}) {
+			missing = append(missing, r.Err)
+			continue
+		}
+		unlisted = append(unlisted, r.Kind)
+	}
+	if err == nil {
+		err = apply.JoinFailures(missing)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("listing the objects of module %s in the runtime: %w", m.ModuleName(), err)
+		return 0, nil, fmt.Errorf("listing the objects of module %s in the runtime: %w", m.ModuleName(), err)
 	}
 	s := &m.Status
-	s.Synced = inventory.Of(appendNotFoundAsPending(found, inventory.Refs(s.Synced)))
+	s.Synced = inventory.Of(appendNotFoundAsPending(owned, inventory.Refs(s.Synced)))
 	s.AppliedDigest, s.AppliedGeneration = v1beta2.DigestUnknown, 0
 	if v := m.Annotations[v1beta2.AnnotationRuntimeVersion]; v != v1beta2.VersionUnknown && len(s.Synced) > 0 {
 		s.Version = v
 	}
-	return len(found), nil
+	return len(owned), unlisted, nil
 }
 
 // appendNotFoundAsPending returns the objects that were found, followed by the recorded objects that were not found.
@@ -66,6 +89,21 @@ func appendNotFoundAsPending(found, recorded []apply.Ref) []apply.Ref {
 func Note(m *v1beta2.Manifest, found int) string {
 	return fmt.Sprintf("%d objects in the runtime belong to the module; %d are in its inventory now", found,
 		len(m.Status.Synced))
+}
+
+// UnlistedNote returns the text of the event that the credential may not list some kinds.
+func UnlistedNote(kinds []schema.GroupKind) string {
+	const most = 10 // few, because users read the text
+	var names []string
+	for _, kind := range kinds[:min(most, len(kinds))] {
+		names = append(names, kind.String())
+	}
+	others := ""
+	if more := len(kinds) - most; more > 0 {
+		others = fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("the credential in the access Secret may not list %s%s: if the module has objects of these "+
+		"kinds in the runtime, they are missing in its inventory", strings.Join(names, ", "), others)
 }
 
 // Message returns the text for the status of a Manifest after the objects that were found in the runtime were added to

@@ -1,11 +1,21 @@
 package reclaim
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
 // TestMerge checks that objects in the inventory that are found in the runtime keep their flags, such as adopted. An
@@ -19,5 +29,49 @@ func TestMerge(t *testing.T) {
 	gone.Pending = true
 	if diff := cmp.Diff([]apply.Ref{object("new"), adopted, gone}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestKindsThatMayNotBeListed checks that an inventory does not count as restored if the credential may not list a kind
+// that the recorded inventory has. Other kinds that the credential may not list are reported.
+func TestKindsThatMayNotBeListed(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/api":
+			_, _ = io.WriteString(w, `{"kind":"APIGroupDiscoveryList","items":[]}`)
+		case "/apis":
+			_, _ = io.WriteString(w, `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{
+				"name":"rbac.authorization.k8s.io"},"versions":[{"version":"v1","resources":[{"resource":"clusterroles",
+				"scope":"Cluster","verbs":["list","patch","delete"],"responseKind":{"kind":"ClusterRole"}}]}]}]}`)
+		default:
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden",
+				"code":403,"message":"clusterroles.rbac.authorization.k8s.io is forbidden: User \"klm\" cannot list `+
+				`resource \"clusterroles\" in API group \"rbac.authorization.k8s.io\" at the cluster scope",
+				"details":{"group":"rbac.authorization.k8s.io","kind":"clusterroles"}}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	c, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{RequestTimeout: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "m",
+		Annotations: map[string]string{v1beta2.AnnotationRuntimeVersion: "2.0.0"}}}
+	role := v1beta2.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole", Name: "operator"}
+	m.Status.Synced = []v1beta2.Resource{role}
+	_, _, err = RestoreInventoryAndVersion(t.Context(), c, m)
+	if loop.Reason(err) != v1beta2.ReasonRuntimeForbidden || !strings.Contains(err.Error(), "clusterroles") ||
+		m.IsInventoryReadFromRuntime() {
+		t.Errorf("the module has a ClusterRole: %v, status %+v", err, m.Status)
+	}
+
+	m.Status.Synced = []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "a"}}
+	_, unlisted, err := RestoreInventoryAndVersion(t.Context(), c, m)
+	want := []schema.GroupKind{{Group: role.Group, Kind: role.Kind}}
+	if diff := cmp.Diff(want, unlisted); diff != "" || err != nil || !m.IsInventoryReadFromRuntime() ||
+		!strings.Contains(UnlistedNote(unlisted), "may not list ClusterRole.rbac.authorization.k8s.io:") {
+		t.Errorf("the module has no ClusterRole: %v, -want +got:\n%s", err, diff)
 	}
 }
