@@ -59,41 +59,30 @@ func AnnotationsOrNil(remote *v1beta2.Kyma) map[string]string {
 	return remote.Annotations
 }
 
-// KymasIn is what a deletion needs to know about the Kymas in a runtime.
-type KymasIn struct {
-	// Own is the metadata of the runtime's own Kyma, kyma-system/default. Own is nil if the Kyma kyma-system/default
-	// was not found. If there are several other Kymas in the runtime, Own may be nil although the runtime's own Kyma
-	// exists.
-	Own *apply.ObjectMetadata
-	// Other is the namespace/name of a Kyma in the runtime that is not the runtime's own Kyma, or "" if there is none.
-	// If Other is not "", the runtime is also a control plane.
-	Other string
-}
-
-// FindOwnAndOtherKyma looks for Kymas in all namespaces of a cluster. A list of two Kymas in all namespaces is enough
-// to find out whether a cluster has another Kyma than its own.
-func FindOwnAndOtherKyma(ctx context.Context, runtime *apply.Cluster) (found KymasIn, err error) {
+// FindOtherKyma returns the namespace/name of a Kyma in a cluster that is not the runtime's own Kyma, or "" if there is
+// none. If there is one, the cluster is also a control plane. A list of two Kymas in all namespaces is enough to find
+// another Kyma than the own one.
+func FindOtherKyma(ctx context.Context, runtime *apply.Cluster) (other string, err error) {
 	listed, _, err := runtime.ListByLabel(ctx, v1beta2.GroupVersion.WithKind(v1beta2.KindKyma), "", 2)
 	if loop.Reason(err) == apply.KindUnknown {
-		return found, nil
+		return "", nil
 	}
 	if err != nil {
-		return found, fmt.Errorf("listing the Kymas in the runtime: %w", err)
+		return "", fmt.Errorf("listing the Kymas in the runtime: %w", err)
 	}
 	for i := range listed {
-		if k := &listed[i]; k.Namespace == v1beta2.RuntimeNamespace && k.Name == v1beta2.RuntimeKymaName {
-			found.Own = k
-		} else {
-			found.Other = k.Namespace + "/" + k.Name
+		if k := &listed[i]; k.Namespace != v1beta2.RuntimeNamespace || k.Name != v1beta2.RuntimeKymaName {
+			other = k.Namespace + "/" + k.Name
 		}
 	}
-	return found, nil
+	return other, nil
 }
 
-// WhyCRDsStay returns the message of the event that CRDs are not deleted.
-func (k KymasIn) WhyCRDsStay(server string) string {
+// WhyCRDsStay returns the message of the event that CRDs are not deleted, because the cluster with the given address
+// has another Kyma.
+func WhyCRDsStay(server, otherKyma string) string {
 	return "the CRDs of " + v1beta2.GroupVersion.Group + " stay in the cluster " + clip(server) + ", because Kyma " +
-		clip(k.Other) + " exists there"
+		clip(otherKyma) + " exists there"
 }
 
 // WithoutOwnCRDs returns the given objects without the CRDs of this project's API group. The CRDs of Lifecycle Manager

@@ -65,12 +65,13 @@ func (n *run) connectOrSkipCleanup(ctx context.Context) error {
 		n.deletion.runtimeLeft = leftWithoutAccess
 		return nil
 	}
-	if err == nil && (n.deletion.isFirst || n.wasUnavailable() || !n.Runtimes.IsOwned(n.kyma.Name)) && !n.InCluster {
-		// readRemoteAndVerifyOwner reads the Kyma in the runtime, which shows whether the runtime is available again,
-		// and which owner the runtime has. A later step writes the status to the Kyma that was read here; no other step
-		// of the deletion uses this Kyma.
-		if err = n.readRemoteAndVerifyOwner(ctx); err != nil {
-			n.remote = nil
+	if err == nil && !n.InCluster {
+		// A deletion may wait for hours, and another owner may take the runtime over in the meantime. Therefore each
+		// reconcile reads the Kyma in the runtime. This read also shows whether the runtime is available again.
+		isStatusNeeded := n.deletion.isFirst || n.wasUnavailable() || !n.Runtimes.IsOwned(n.kyma.Name)
+		err = n.readRemoteAndVerifyOwner(ctx)
+		if err != nil || !isStatusNeeded {
+			n.remote = nil // a later step writes the status to n.remote; no other step of the deletion uses it
 		}
 		if runtimes.IsRuntimeRefused(err) {
 			n.skipCleanupOfOthersRuntime(err)

@@ -155,31 +155,21 @@ func (n *run) skipCleanupOfOthersRuntime(why error) {
 	n.deletion.runtimeLeft, n.deletion.owner, n.remote = leftToOwner, why, nil
 }
 
-// decideDeletableResources returns the delivered objects that are to be deleted from the runtime. Before the first
-// deletion, decideDeletableResources lists all Kymas in the runtime. The annotations of the runtime's own Kyma show
-// whether another owner has taken the runtime over; then nothing is deleted. If the runtime has further Kymas, the
-// cluster is a control plane, too, and its CRDs are not deleted.
+// decideDeletableResources returns the delivered objects that are to be deleted from the runtime. The same reconcile
+// has verified the owner of the runtime before. Before the first deletion, decideDeletableResources lists the Kymas in
+// the runtime. If the runtime has further Kymas, the cluster is a control plane, too, and its CRDs are not deleted.
 func (n *run) decideDeletableResources(ctx context.Context) (all []v1beta2.Resource, err error) {
 	if n.editRecord(func(m *record) { all = m.deletable }); all != nil {
 		return all, nil
 	}
-	in, err := ownership.FindOwnAndOtherKyma(ctx, n.runtime.Cluster)
+	other, err := ownership.FindOtherKyma(ctx, n.runtime.Cluster)
 	if err != nil {
 		return nil, n.waitOrGiveUp(ctx, err)
 	}
-	if in.Own != nil {
-		annotations := map[string]string{v1beta2.AnnotationOwner: in.Own.Annotation(v1beta2.AnnotationOwner),
-			v1beta2.AnnotationOwnedBy: in.Own.Annotation(v1beta2.AnnotationOwnedBy)}
-		_, _, err := ownership.Decide(ownership.Seen{Annotations: annotations}, n.claim(n.kyma, n.runtime))
-		if err != nil {
-			n.skipCleanupOfOthersRuntime(err)
-			return nil, nil
-		}
-	}
 	all = n.nonModuleResources()
-	if in.Other != "" {
+	if other != "" {
 		all = ownership.WithoutOwnCRDs(all)
-		n.event(corev1.EventTypeWarning, v1beta2.EventCRDsKept, in.WhyCRDsStay(n.runtime.Server))
+		n.event(corev1.EventTypeWarning, v1beta2.EventCRDsKept, ownership.WhyCRDsStay(n.runtime.Server, other))
 	}
 	n.editRecord(func(m *record) { m.deletable = all })
 	return all, nil

@@ -340,14 +340,14 @@ func (n *tombstoneRun) deleteLifecycleManagerObjects(ctx context.Context) error 
 		return nil
 	}
 	resources := n.tombstone.Runtime
-	in, err := ownership.FindOwnAndOtherKyma(ctx, n.runtime.Cluster)
+	other, err := ownership.FindOtherKyma(ctx, n.runtime.Cluster)
 	if err != nil {
 		return err
 	}
-	if in.Other != "" {
+	if other != "" {
 		resources = ownership.WithoutOwnCRDs(resources)
 		if !n.memory.crdsKept {
-			n.recordEvent(v1beta2.EventCRDsKept, apply.Ref{}, in.WhyCRDsStay(n.runtime.Server))
+			n.recordEvent(v1beta2.EventCRDsKept, apply.Ref{}, ownership.WhyCRDsStay(n.runtime.Server, other))
 		}
 		n.memory.crdsKept = true
 	}
