@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -23,7 +24,7 @@ func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, 
 	}
 	for i := range listed.items {
 		listed.items[i].Kind = gvk.Kind
-		listed.items[i].Keep = listed.items[i].annotations[AnnotationPrune] == "keep"
+		listed.items[i].Keep = listed.items[i].isKept()
 	}
 	return listed.items, listed.next != "", nil
 }
@@ -69,7 +70,7 @@ func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limitPerK
 			return Labelled{}, errs[i]
 		}
 		for _, o := range pages[i].items {
-			o.Kind, o.Keep = kind.gvk.Kind, o.annotations[AnnotationPrune] == "keep"
+			o.Kind, o.Keep = kind.gvk.Kind, o.isKept()
 			all.Items = append(all.Items, o)
 		}
 		if pages[i].next != "" {
@@ -81,3 +82,19 @@ func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limitPerK
 
 // Annotation returns the value of an annotation. Annotation returns "" if the object does not have the annotation.
 func (f *ObjectMetadata) Annotation(key string) string { return f.annotations[key] }
+
+// IsAppliedBy reports whether a field manager has applied fields of the object.
+func (f *ObjectMetadata) IsAppliedBy(manager string) bool {
+	return slices.Contains(f.appliers, manager)
+}
+
+// CoOwners returns the names of the installations in AnnotationCoOwners.
+func (f *ObjectMetadata) CoOwners() []string {
+	m := metadata{Annotations: ownerAnnotations{CoOwners: f.annotations[AnnotationCoOwners]}}
+	return m.coOwners("")
+}
+
+// isKept reports whether AnnotationPrune keeps the object. A misspelt value protects the object.
+func (f *ObjectMetadata) isKept() bool {
+	return !slices.Contains([]string{"", "delete"}, f.annotations[AnnotationPrune])
+}

@@ -21,6 +21,8 @@ import (
 type ObjectMetadata struct {
 	Ref
 	UID string
+	// ResourceVersion is the version of the object as it was listed, see [Cluster.DeleteVersion].
+	ResourceVersion string
 	// DeletionTime is the time when the deletion of the object began. DeletionTime is zero if the object is not being
 	// deleted.
 	DeletionTime time.Time
@@ -288,8 +290,8 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 	for i := range list.Items {
 		m := &list.Items[i].Metadata
 		f := ObjectMetadata{Ref: Ref{Group: version.Group, Version: version.Version, Namespace: m.Namespace,
-			Name: m.Name}, UID: m.UID, Finalizers: m.Finalizers, Labels: m.Labels, Owners: m.OwnerReferences,
-			annotations: m.Annotations}
+			Name: m.Name}, UID: m.UID, ResourceVersion: m.ResourceVersion, Finalizers: m.Finalizers, Labels: m.Labels,
+			Owners: m.OwnerReferences, annotations: m.Annotations}
 		if m.DeletionTimestamp != nil {
 			f.DeletionTime = m.DeletionTimestamp.Time
 		}

@@ -90,11 +90,10 @@ func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, installati
 // conditions are met: the installation is the owner or a co-owner of the object, and the given field manager has
 // applied the object.
 func (m *ObjectMetadata) refIfOwnedBy(installation, appliedBy string) (_ Ref, ok bool) {
-	object := metadata{Annotations: ownerAnnotations{CoOwners: m.annotations[AnnotationCoOwners]}}
 	isOwn := m.annotations[AnnotationOwnedBy] == installation
 	ref := m.Ref
-	ref.Keep = !slices.Contains([]string{"", "delete"}, m.annotations[AnnotationPrune]) // a misspelt value protects
+	ref.Keep = m.isKept()
 	ref.Adopted = isOwn && m.annotations[AnnotationAdopted] == "true"
 	ref.Shared = !isOwn
-	return ref, slices.Contains(m.appliers, appliedBy) && (isOwn || slices.Contains(object.coOwners(""), installation))
+	return ref, m.IsAppliedBy(appliedBy) && (isOwn || slices.Contains(m.CoOwners(), installation))
 }

@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -163,6 +164,7 @@ type server struct {
 	mu       sync.Mutex
 	lists    map[string][]metav1.PartialObjectMetadata
 	requests []string
+	changed  map[string]bool // paths of objects that have changed since they were listed
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -179,7 +181,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				{Name: "moduletemplates", Kind: "ModuleTemplate", Namespaced: true},
 				{Name: "modulereleasemetas", Kind: "ModuleReleaseMeta", Namespaced: true},
 			}}
+	case r.Method == http.MethodDelete && s.changed[r.URL.Path]:
+		w.WriteHeader(http.StatusConflict)
+		body = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: metav1.StatusReasonConflict}
 	case r.Method == http.MethodDelete:
+		var options metav1.DeleteOptions
+		_ = json.NewDecoder(r.Body).Decode(&options)
+		if p := options.Preconditions; p == nil || p.ResourceVersion == nil {
+			s.requests = append(s.requests, "DELETE without a precondition")
+		}
 		body = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess}
 	case strings.Contains(collection, "/namespaces/"):
 		before, kind, _ := strings.Cut(collection, "/namespaces/kyma-system")
@@ -202,8 +212,10 @@ func TestSweep(t *testing.T) {
 	object := func(name, owner string) metav1.PartialObjectMetadata {
 		return metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata"},
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: v1beta2.RuntimeNamespace, Name: name, UID: "u",
+				Namespace: v1beta2.RuntimeNamespace, Name: name, UID: "u", ResourceVersion: "7",
 				Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: v1beta2.FieldOwnerApplier,
+					Operation: metav1.ManagedFieldsOperationApply}},
 			}}
 	}
 	entry := func(name, manager string) metav1.PartialObjectMetadata {
@@ -265,6 +277,76 @@ func TestSweep(t *testing.T) {
 			}
 			if n := len(s.requests); n > 40 {
 				t.Errorf("%d requests, want one for each kind and a few more", n)
+			}
+		})
+	}
+}
+
+// TestSweepKeepsObjectsOfOthers checks which objects without their Manifest are deleted.
+func TestSweepKeepsObjectsOfOthers(t *testing.T) {
+	const path = "/api/v1/namespaces/kyma-system/configmaps/object"
+	annotated := func(annotation, value string) func(*metav1.PartialObjectMetadata) {
+		return func(o *metav1.PartialObjectMetadata) { o.Annotations[annotation] = value }
+	}
+	type edit = func(*metav1.PartialObjectMetadata)
+	cases := map[string]struct {
+		reason  string
+		kind    string // path of the list; "" for ConfigMaps
+		edit    edit
+		changed bool
+		reports bool
+		deletes bool
+	}{
+		"Ours":      {reason: "it belongs to nobody", reports: true, deletes: true},
+		"Namespace": {reason: "it may contain other objects", kind: "/api/v1/namespaces", reports: true},
+		"CRD": {reason: "users may have custom resources", reports: true,
+			kind: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"},
+		"Kept":  {reason: "the module keeps it", edit: annotated(apply.AnnotationPrune, "keep"), reports: true},
+		"Keeep": {reason: "a misspelt value protects", edit: annotated(apply.AnnotationPrune, "keeep"), reports: true},
+		"Deleted": {reason: "the default", edit: annotated(apply.AnnotationPrune, "delete"), reports: true,
+			deletes: true},
+		"Adopted": {reason: "it existed before the module", edit: annotated(apply.AnnotationAdopted, "true"),
+			reports: true},
+		"Shared": {reason: "another module contains it", edit: annotated(apply.AnnotationCoOwners, "n/gone,n/m")},
+		"SharedBefore": {reason: "the other module does not exist any more", reports: true, deletes: true,
+			edit: annotated(apply.AnnotationCoOwners, "n/gone")},
+		"SharedElsewhere": {reason: "the other module belongs to another control plane",
+			edit: annotated(apply.AnnotationCoOwners, "other/m")},
+		"Copied": {reason: "a user has copied an object of the module", edit: func(o *metav1.PartialObjectMetadata) {
+			o.ManagedFields[0].Manager = "kubectl"
+		}},
+		"Changed": {reason: "it has changed since it was listed", changed: true, reports: true, deletes: false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata"},
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: v1beta2.RuntimeNamespace, Name: "object", UID: "u", ResourceVersion: "7",
+					Annotations: map[string]string{v1beta2.AnnotationOwnedBy: "n/gone"},
+					ManagedFields: []metav1.ManagedFieldsEntry{{Manager: v1beta2.FieldOwnerApplier,
+						Operation: metav1.ManagedFieldsOperationApply}},
+				}}
+			if c.edit != nil {
+				c.edit(&o)
+			}
+			s := &server{changed: map[string]bool{path: c.changed}, lists: map[string][]metav1.PartialObjectMetadata{
+				cmp.Or(c.kind, "/api/v1/configmaps"): {o}}}
+			s.Server = httptest.NewServer(s)
+			t.Cleanup(s.Close)
+			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}
+			r, recorder := newReconciler(t, s.URL, Options{Interval: time.Hour, Cleanup: true, InCluster: true}, k,
+				&v1beta2.Manifest{ObjectMeta: named("m")})
+			if err := r.sweepRuntimeIfReachable(t.Context(), k, r.memoryOf("k")); err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Join(takeEvents(recorder), "\n")
+			reports, deletes := strings.Contains(text, "Orphaned 1"), strings.Contains(text, "OrphanDeleted")
+			if reports != c.reports || deletes != c.deletes {
+				t.Errorf("%s: the events are %q, want a report %t, deletion %t", c.reason, text, c.reports, c.deletes)
+			}
+			if got := s.deletes(); len(got) > 0 != (c.deletes || c.changed) || slices.Contains(got,
+				"DELETE without a precondition") {
+				t.Errorf("%s: deleted %q, want %t", c.reason, got, c.deletes)
 			}
 		})
 	}

@@ -85,11 +85,11 @@ func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	return next
 }
 
-// ownerManifestOf returns the Manifest that the owner annotation of an object in a runtime names. ownerManifestOf
-// returns false if there is no annotation. ownerManifestOf also returns false if the Manifest is in another namespace,
-// because that namespace belongs to another control plane.
-func ownerManifestOf(f *apply.ObjectMetadata, namespace string) (key types.NamespacedName, isInNamespace bool) {
-	of, name, ok := strings.Cut(f.Annotation(v1beta2.AnnotationOwnedBy), "/")
+// manifestNamed returns the Manifest that the owner annotation, or an entry of the list of co-owners, names on an
+// object in a runtime. manifestNamed returns false if the text is "". manifestNamed also returns false if the Manifest
+// is in another namespace, because that namespace belongs to another control plane.
+func manifestNamed(text, namespace string) (key types.NamespacedName, isInNamespace bool) {
+	of, name, ok := strings.Cut(text, "/")
 	return types.NamespacedName{Namespace: of, Name: name}, ok && of == namespace && name != ""
 }
 
@@ -104,11 +104,30 @@ func mayDelete(m *v1beta2.Manifest) bool {
 
 // deletable returns those of the orphaned objects that may be deleted. deletable leaves out Namespaces, because a
 // Namespace may contain other objects. deletable leaves out CRDs, because the deletion of a CRD deletes all custom
-// resources of users. deletable leaves out kept objects, because a kept object does not belong to us any more.
-func deletable(found []apply.Ref) []apply.Ref {
-	return slices.DeleteFunc(slices.Clone(found), func(r apply.Ref) bool {
-		return r.Keep || r.Group == "" && r.Kind == "Namespace" || r.Kind == "CustomResourceDefinition"
+// resources of users. deletable leaves out kept objects, because a kept object does not belong to us any more, and
+// adopted objects, which existed before the module.
+func deletable(found []apply.ObjectMetadata) []apply.ObjectMetadata {
+	return slices.DeleteFunc(slices.Clone(found), func(o apply.ObjectMetadata) bool {
+		return o.Keep || o.Annotation(apply.AnnotationAdopted) == v1beta2.ValueTrue ||
+			o.Group == "" && o.Kind == "Namespace" || o.Kind == "CustomResourceDefinition"
 	})
+}
+
+// appliedByModule returns those of the orphaned objects that the field manager of the modules has applied. The other
+// objects have our label and annotation only because somebody has copied an object of a module.
+func appliedByModule(found []apply.ObjectMetadata) []apply.ObjectMetadata {
+	return slices.DeleteFunc(slices.Clone(found), func(o apply.ObjectMetadata) bool {
+		return !o.IsAppliedBy(v1beta2.FieldOwnerApplier)
+	})
+}
+
+// refsOf returns the references to objects.
+func refsOf(objects []apply.ObjectMetadata) []apply.Ref {
+	var refs []apply.Ref
+	for i := range objects {
+		refs = append(refs, objects[i].Ref)
+	}
+	return refs
 }
 
 // joinObjects joins as many names of objects as fit into the text of an event. joinObjects appends the number of

@@ -62,25 +62,6 @@ func TestMayDelete(t *testing.T) {
 	}
 }
 
-func TestDeletable(t *testing.T) {
-	config := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "b"}
-	kept := config
-	kept.Keep = true
-	got := deletable([]apply.Ref{
-		{
-			Version: "v1",
-			Kind:    "Namespace",
-			Name:    "a"}, config, kept, {Group: "apiextensions.k8s.io",
-			Version: "v1",
-			Kind:    "CustomResourceDefinition",
-			Name:    "x",
-		},
-	})
-	if want := []apply.Ref{config}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
 func TestJoinFitsIntoAnEvent(t *testing.T) {
 	refs := slices.Repeat([]apply.Ref{{Version: "v1", Kind: "ConfigMap", Namespace: "a",
 		Name: strings.Repeat("n", 200)}}, 50)

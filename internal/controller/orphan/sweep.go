@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,11 +120,14 @@ func (r *Reconciler) sweepRuntimeIfReachable(ctx context.Context, kyma *v1beta2.
 		return err
 	}
 	objects, err := r.findOrphans(ctx, rt, kinds, func(f *apply.ObjectMetadata) (types.NamespacedName, client.Object) {
-		if owner, ok := ownerManifestOf(f, r.Namespace); ok {
+		if owner, ok := manifestNamed(f.Annotation(v1beta2.AnnotationOwnedBy), r.Namespace); ok {
 			return owner, &v1beta2.Manifest{}
 		}
 		return types.NamespacedName{}, nil
 	})
+	if err == nil {
+		objects, err = r.withoutCoOwner(ctx, appliedByModule(objects))
+	}
 	if err == nil {
 		r.setCount(m, objectOrphan, len(objects))
 		err = r.reportAndCleanUpOrphans(ctx, kyma, rt, "SweepObjects", "belong to Manifests that do not exist", objects)
@@ -163,8 +167,8 @@ func ignoreRuntimeErrors(err error) error {
 func (r *Reconciler) findOrphans(
 	ctx context.Context, rt *runtimes.Runtime, kinds []schema.GroupVersionKind,
 	source func(*apply.ObjectMetadata) (types.NamespacedName, client.Object),
-) ([]apply.Ref, error) {
-	var orphans []apply.Ref
+) ([]apply.ObjectMetadata, error) {
+	var orphans []apply.ObjectMetadata
 	missing := map[string]bool{} // whether a source is missing, by kind and name of the source
 	for _, gvk := range kinds {
 		found, _, err := rt.ListByLabel(ctx, gvk, v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma, objectsLimit)
@@ -186,7 +190,7 @@ func (r *Reconciler) findOrphans(
 				}
 			}
 			if missing[id] {
-				orphans = append(orphans, found[i].Ref)
+				orphans = append(orphans, found[i])
 			}
 		}
 	}
@@ -195,10 +199,11 @@ func (r *Reconciler) findOrphans(
 
 // writtenByCatalog returns the catalog entries that the field manager of the catalog has written. A catalog entry of
 // another field manager has our label only because somebody has copied an entry with its labels.
-func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply.Ref) ([]apply.Ref, error) {
-	var ours []apply.Ref
-	for _, ref := range entries {
-		entry, err := rt.Get(ctx, ref)
+func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply.ObjectMetadata) (
+	[]apply.ObjectMetadata, error) {
+	var ours []apply.ObjectMetadata
+	for i := range entries {
+		entry, err := rt.Get(ctx, entries[i].Ref)
 		if loop.Reason(err) == apply.ObjectNotFound {
 			continue
 		}
@@ -207,10 +212,34 @@ func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply
 		}
 		if slices.ContainsFunc(entry.GetManagedFields(),
 			func(f metav1.ManagedFieldsEntry) bool { return f.Manager == v1beta2.FieldOwnerCatalog }) {
-			ours = append(ours, ref)
+			ours = append(ours, entries[i])
 		}
 	}
 	return ours, nil
+}
+
+// withoutCoOwner returns those of the orphaned objects that no other module contains. If a co-owner of an object
+// exists, the object belongs to this co-owner. A co-owner in another namespace belongs to another control plane, and
+// counts as existing.
+func (r *Reconciler) withoutCoOwner(ctx context.Context, found []apply.ObjectMetadata) (
+	[]apply.ObjectMetadata, error) {
+	var left []apply.ObjectMetadata
+	for i := range found {
+		isMissing := true
+		for _, name := range found[i].CoOwners() {
+			key, ok := manifestNamed(name, r.Namespace)
+			if isMissing = isMissing && ok; isMissing {
+				var err error
+				if isMissing, err = r.isMissing(ctx, key, &v1beta2.Manifest{}); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if isMissing {
+			left = append(left, found[i])
+		}
+	}
+	return left, nil
 }
 
 // isMissing reports whether an object exists neither in the cache nor in the API server.
@@ -229,25 +258,31 @@ func (r *Reconciler) isMissing(ctx context.Context, key types.NamespacedName, o 
 // orphans that may be deleted.
 func (r *Reconciler) reportAndCleanUpOrphans(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime, eventAction,
 	problem string,
-	orphans []apply.Ref) error {
-	if orphans == nil {
+	orphans []apply.ObjectMetadata) error {
+	if len(orphans) == 0 {
 		return nil
 	}
-	log.FromContext(ctx).Info("found objects in a runtime that "+problem, "objects", joinObjects(orphans))
+	log.FromContext(ctx).Info("found objects in a runtime that "+problem, "objects", joinObjects(refsOf(orphans)))
 	r.Events.Eventf(kyma, nil, corev1.EventTypeWarning, v1beta2.ReasonOrphaned, eventAction,
 		"%d objects in the runtime %s: %s; delete them if they are not needed", len(orphans), problem,
-		joinObjects(orphans))
-	chosen := deletable(orphans)
-	if !r.Cleanup || len(chosen) == 0 {
+		joinObjects(refsOf(orphans)))
+	if !r.Cleanup {
 		return nil
 	}
-	left, err := rt.Delete(ctx, chosen, nil)
-	if err != nil {
-		return err
+	var deleted []apply.Ref
+	var failed error
+	for _, o := range deletable(orphans) {
+		// The precondition keeps an object that somebody has changed after the list: it may be no orphan any more.
+		switch err := rt.DeleteVersion(ctx, o.Ref, o.ResourceVersion); {
+		case err == nil:
+			deleted = append(deleted, o.Ref)
+		case loop.Reason(err) != apply.ObjectConflict:
+			failed = cmp.Or(failed, err)
+		}
 	}
-	if len(left.Deleted) > 0 {
+	if len(deleted) > 0 {
 		r.Events.Eventf(kyma, nil, corev1.EventTypeNormal, v1beta2.ReasonOrphanDeleted, eventAction,
-			"deleted %d objects that %s: %s", len(left.Deleted), problem, joinObjects(left.Deleted))
+			"deleted %d objects that %s: %s", len(deleted), problem, joinObjects(deleted))
 	}
-	return nil
+	return failed
 }
