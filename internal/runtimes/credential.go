@@ -75,6 +75,7 @@ func (p *Pool) findAccessSecretVersion(ctx context.Context, kyma string) (creden
 		// runtime may still exist.
 		return credential{}, fmt.Errorf("looking for the access Secret of runtime %s: %w", kyma, err)
 	}
+	p.noteAccessSecretMissing(kyma, len(list.Items) == 0)
 	switch len(list.Items) {
 	case 0:
 		return credential{}, &Error{Code: AccessSecretNotFound, Runtime: kyma, Message: fmt.Sprintf(
@@ -93,6 +94,64 @@ func (p *Pool) findAccessSecretVersion(ctx context.Context, kyma string) (creden
 			"%d access Secrets (%s) carry label %s=%s: delete all but the one that is right",
 			len(names), strings.Join(names, ", "), kymaNameLabel, kyma)}
 	}
+}
+
+// absence is what the pool knows about an access Secret that the cache does not contain.
+type absence struct {
+	since       time.Time // when a caller has first not found the Secret
+	confirmedAt time.Time // when the API server was last asked, and had no Secret either; zero if it was not asked
+}
+
+// removalDelay is the time for which an access Secret has to be missing before it counts as removed. A tool may replace
+// a Secret by deleting and creating it, and a person may correct its label.
+const removalDelay = 30 * time.Second
+
+// noteAccessSecretMissing records whether the cache lacks the access Secret of a Kyma.
+func (p *Pool) noteAccessSecretMissing(kyma string, isMissing bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !isMissing {
+		delete(p.missing, kyma)
+	} else if _, known := p.missing[kyma]; !known {
+		p.missing[kyma] = absence{since: time.Now()}
+	}
+}
+
+// ConfirmAccessSecretRemoved decides whether a person has removed the access Secret of a Kyma, after another function
+// of the pool has returned an error with the reason AccessSecretNotFound. The Secret counts as removed if it has been
+// missing for a while, and the API server does not have it either. If the Secret does not count as removed, wait is the
+// time after which the caller has to try again; otherwise wait is 0.
+func (p *Pool) ConfirmAccessSecretRemoved(ctx context.Context, kyma string) (wait time.Duration, err error) {
+	p.mu.Lock()
+	known, isMissing := p.missing[kyma]
+	p.mu.Unlock()
+	now := time.Now()
+	switch {
+	case !isMissing:
+		return time.Second, nil // the Secret was found in the meantime
+	case now.Sub(known.since) < removalDelay:
+		return known.since.Add(removalDelay).Sub(now), nil
+	case !known.confirmedAt.IsZero() && now.Sub(known.confirmedAt) < removalDelay:
+		return 0, nil // the Manifests of a Kyma need no list of their own
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	err = p.opts.Live.List(ctx, list, client.InNamespace(p.opts.Namespace), client.MatchingLabels{kymaNameLabel: kyma},
+		client.Limit(1))
+	if err != nil {
+		return 0, fmt.Errorf("verifying that runtime %s has no access Secret: %w", kyma, err)
+	}
+	if len(list.Items) > 0 {
+		return time.Second, nil // the event about the Secret may reach the cache later
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known, isMissing = p.missing[kyma]; !isMissing {
+		return time.Second, nil
+	}
+	known.confirmedAt = now
+	p.missing[kyma] = known
+	return 0, nil
 }
 
 // readKubeconfig reads the access Secret of a credential and returns the client configuration in its kubeconfig.

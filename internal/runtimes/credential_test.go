@@ -4,6 +4,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
 // kubeconfig returns a kubeconfig with one cluster and one user. The parameters cluster and user have the fields of the
@@ -92,5 +96,46 @@ func FuzzKubeconfig(f *testing.F) {
 			cfg.CertFile != "" || cfg.KeyFile != "" {
 			t.Errorf("accepted a kubeconfig that runs a program or reads a file: %q", data)
 		}
+	})
+}
+
+// TestConfirmAccessSecretRemoved checks that an access Secret that is deleted and created again does not count as
+// removed, and that a Secret that the cache lacks, but the API server has, does not either.
+func TestConfirmAccessSecretRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, cached := newPool(t)
+		live := fake.NewClientBuilder().Build()
+		pool.opts.Live = live
+		confirm := func(why string, want time.Duration) {
+			t.Helper()
+			_, _ = pool.Get(t.Context(), "a")
+			if wait, err := pool.ConfirmAccessSecretRemoved(t.Context(), "a"); err != nil || wait != want {
+				t.Errorf("%s: wait %s, %v, want %s", why, wait, err, want)
+			}
+		}
+		confirm("it is missing since now", removalDelay)
+		time.Sleep(removalDelay / 2)
+		confirm("it is missing for a short time", removalDelay/2)
+		again := secret("a", nil)
+		if err := cached.Create(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(removalDelay)
+		confirm("it was created again", time.Second)
+		if err := cached.Delete(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		confirm("it was deleted again", removalDelay)
+		stale := secret("a", nil)
+		if err := live.Create(t.Context(), stale); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(removalDelay)
+		confirm("only the cache lacks it", time.Second)
+		if err := live.Delete(t.Context(), stale); err != nil {
+			t.Fatal(err)
+		}
+		confirm("it was removed", 0)
+		confirm("the other callers need not ask the API server", 0)
 	})
 }

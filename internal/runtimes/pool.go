@@ -27,9 +27,9 @@
 // # What it does not do
 //
 // The pool never decides that a cluster was deleted. If the access Secret is missing, the pool returns an error with
-// reason AccessSecretNotFound. If the runtime does not answer, the pool returns an error with reason
-// RuntimeUnreachable. The pool does not decide which Kyma owns a runtime: see owner.go. The pool does not cache the
-// objects of a runtime.
+// reason AccessSecretNotFound, and ConfirmAccessSecretRemoved decides whether it is missing for good. If the runtime
+// does not answer, the pool returns an error with reason RuntimeUnreachable. The pool does not decide which Kyma owns a
+// runtime: see owner.go. The pool does not cache the objects of a runtime.
 package runtimes
 
 import (
@@ -114,6 +114,7 @@ type Pool struct {
 
 	mu        sync.Mutex
 	entries   map[string]*entry     // guarded by mu; by name of the Kyma
+	missing   map[string]absence    // guarded by mu; by name of the Kyma: see ConfirmAccessSecretRemoved
 	shared    map[string][]Interest // guarded by mu; see InternInterests
 	selectors selectors             // guarded by mu: the parsed label selectors of all interests
 	pollers   int                   // guarded by mu: number of subscribers of unwatched runtimes at the time countedAt
@@ -179,7 +180,8 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 	if opts.Urgent == nil {
 		opts.Urgent = queueing.NewUrgent()
 	}
-	return &Pool{base: ctx, opts: opts, entries: map[string]*entry{}, selectors: selectors{}}, nil
+	return &Pool{base: ctx, opts: opts, entries: map[string]*entry{}, missing: map[string]absence{},
+		selectors: selectors{}}, nil
 }
 
 // Get returns the connection to the runtime of the named Kyma. Get sends no request to the runtime. While the circuit
@@ -286,6 +288,7 @@ func (p *Pool) Remove(kyma string) {
 	p.mu.Lock()
 	e := p.entries[kyma]
 	delete(p.entries, kyma)
+	delete(p.missing, kyma)
 	old := e.takeConnectionLocked()
 	subscribers := e.allSubscribers()
 	p.mu.Unlock()

@@ -29,7 +29,7 @@ type deletion struct {
 	isReleased  bool       // set by awaitOtherFinalizers: only finalizers of other controllers remain
 	runtimeLeft leftReason // why the runtime is not cleaned up; "" if it is cleaned up
 	unavailable error      // why the runtime is unavailable, while the deletion waits for the runtime
-	owner       error      // with leftToOwner: the owner of the runtime
+	why         error      // with leftToOwner and leftWithoutAccess: why the runtime is left
 }
 
 // leftReason is the reason why the manager does not clean up the runtime of a deleted Kyma.
@@ -50,9 +50,9 @@ func (n *run) announceDeletion(context.Context) error {
 	return nil
 }
 
-// connectOrSkipCleanup gets the connection to the runtime of a Kyma that is being deleted. If there is no access
-// Secret, the runtime is not cleaned up: whoever deleted the Secret has decided that the cluster no longer exists. A
-// runtime that belongs to another owner is not cleaned up either. After any other failure, the deletion waits for the
+// connectOrSkipCleanup gets the connection to the runtime of a Kyma that is being deleted. If there is no access Secret
+// for a while, the runtime is not cleaned up: whoever deleted the Secret has decided that the cluster no longer exists.
+// A runtime that belongs to another owner is not cleaned up either. After any other failure, the deletion waits for the
 // runtime, up to the deadline that giveup.go describes.
 func (n *run) connectOrSkipCleanup(ctx context.Context) error {
 	n.catalog.Unsubscribe(n.kyma.Name)
@@ -62,7 +62,15 @@ func (n *run) connectOrSkipCleanup(ctx context.Context) error {
 	}
 	err := n.connect(ctx)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
-		n.deletion.runtimeLeft = leftWithoutAccess
+		wait, err := n.Runtimes.ConfirmAccessSecretRemoved(ctx, n.kyma.Name)
+		if err != nil {
+			return err
+		}
+		if wait > 0 {
+			n.found.refused = e // for the status
+			return loop.Later(wait, "the access Secret, which may be created again")
+		}
+		n.deletion.runtimeLeft, n.deletion.why = leftWithoutAccess, e
 		return nil
 	}
 	if err == nil && !n.InCluster {
@@ -286,9 +294,9 @@ func (n *run) revokeCertificatesAndRemoveFinalizer(ctx context.Context) error {
 	if err := n.agents.RevokeCertificatesOf(ctx, n.kyma.Name); err != nil {
 		return err
 	}
-	if n.deletion.runtimeLeft == leftToOwner {
+	if n.deletion.why != nil {
 		n.event(corev1.EventTypeWarning, v1beta2.EventRuntimeLeft,
-			"the Kyma was deleted, and all objects in the cluster stay: "+n.deletion.owner.Error())
+			"the Kyma was deleted, and all objects in the cluster stay: "+n.deletion.why.Error())
 	}
 	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
 	if closesFirst {

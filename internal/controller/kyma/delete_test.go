@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -149,4 +150,22 @@ func TestDeletionNoticesANewOwner(t *testing.T) {
 			t.Errorf("%s has the runtime: the other controllers get %v, want %s", name, err, v1beta2.ReasonRuntimeTaken)
 		}
 	}
+}
+
+// TestDeletionAwaitsAccessSecret checks that a deletion does not give the runtime up in a moment without access Secret.
+func TestDeletionAwaitsAccessSecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newDeletionBench(t)
+		n, err := b.connect(t)
+		delay, waits := loop.WaitDelay(err)
+		if !waits || delay != 30*time.Second || n.deletion.runtimeLeft != "" ||
+			loop.Reason(n.found.refused) != v1beta2.ReasonAccessSecretNotFound {
+			t.Errorf("without Secret since now: %v in %s, runtime left %q, status %v", err, delay,
+				n.deletion.runtimeLeft, n.found.refused)
+		}
+		time.Sleep(delay)
+		if n, err = b.connect(t); err != nil || n.deletion.runtimeLeft != leftWithoutAccess {
+			t.Errorf("without Secret for a while: %v, runtime left %q", err, n.deletion.runtimeLeft)
+		}
+	})
 }

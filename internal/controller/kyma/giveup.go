@@ -181,7 +181,7 @@ func (n *run) writeTombstonePart(ctx context.Context, tombstonePart *corev1.Conf
 // runtime belongs to another owner. Then the value of the annotation is the reason code of the refusal to use the
 // runtime.
 func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
-	value := cmp.Or(loop.Reason(n.deletion.owner), n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp])
+	value := cmp.Or(loop.Reason(n.deletion.why), n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp])
 	err := loop.PatchMetadata(ctx, n.Client, m, func(meta *metav1.ObjectMeta) {
 		metav1.SetMetaDataAnnotation(meta, v1beta2.AnnotationDeletionGivenUp, value)
 	})

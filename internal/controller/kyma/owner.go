@@ -152,7 +152,7 @@ func (r *Reconciler) verifyOwnerIfRequested(ctx context.Context, kymaKey types.N
 // skipCleanupOfOthersRuntime makes the deletion of a Kyma leave the runtime untouched from now on, because the runtime
 // belongs to another owner.
 func (n *run) skipCleanupOfOthersRuntime(why error) {
-	n.deletion.runtimeLeft, n.deletion.owner, n.remote = leftToOwner, why, nil
+	n.deletion.runtimeLeft, n.deletion.why, n.remote = leftToOwner, why, nil
 }
 
 // decideDeletableResources returns the delivered objects that are to be deleted from the runtime. The same reconcile

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -19,19 +20,47 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// connectOrRelease connects to the runtime. If the access Secret does not exist, the objects in the runtime stay and
-// the Manifest is released, because somebody has removed the Secret on purpose. If the connection fails for another
-// reason, the deletion waits until the runtime can be reached, or until the Kyma controller gives up the deletion.
+// connectOrRelease connects to the runtime. If the access Secret was removed and the Kyma is deleted, the objects in
+// the runtime stay and the Manifest is released, because somebody has given the cluster up. If the connection fails for
+// another reason, the deletion waits until the runtime can be reached, or until the Kyma controller gives up the
+// deletion.
 func (n *run) connectOrRelease(ctx context.Context) error {
 	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" && !n.cluster.IsControlPlaneTarget() {
 		return n.removeFinalizers(ctx)
 	}
 	err := n.connect(ctx)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
-		return n.removeFinalizers(ctx)
+		return n.releaseOrAwaitAccessSecret(ctx, e)
 	}
 	n.refs = inventory.Refs(n.manifest.Status.Synced)
 	return err
+}
+
+// releaseOrAwaitAccessSecret releases the Manifest without access to the runtime if the access Secret was removed and
+// the Kyma is being deleted or does not exist. Otherwise the Manifest waits, because the Kyma still needs a Secret.
+func (n *run) releaseOrAwaitAccessSecret(ctx context.Context, why *runtimes.Error) error {
+	const recheckInterval = time.Minute // the deletion of the Kyma triggers no reconcile
+	kyma := &v1beta2.Kyma{}
+	err := n.Client.Get(ctx, client.ObjectKey{Namespace: n.manifest.Namespace, Name: n.manifest.KymaName()}, kyma)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading Kyma %s: %w", n.manifest.KymaName(), err)
+	}
+	wait := recheckInterval
+	if err != nil || !kyma.DeletionTimestamp.IsZero() {
+		if wait, err = n.cluster.ConfirmAccessSecretRemoved(ctx); err != nil {
+			return err
+		}
+	}
+	if wait > 0 {
+		n.refs = inventory.Refs(n.manifest.Status.Synced)
+		n.observed.blocker = v1beta2.ReasonAccessSecretNotFound
+		return loop.Later(wait, "the access Secret: "+why.Error())
+	}
+	if !n.memory.released {
+		n.recordEventOf(corev1.EventTypeWarning, v1beta2.EventRuntimeLeft,
+			"the module was removed from the control plane only, and its objects in the cluster stay: "+why.Error())
+	}
+	return n.removeFinalizers(ctx)
 }
 
 // handOverObjectsToUser removes our labels, annotations and fields from the objects of the inventory. Objects without

@@ -9,10 +9,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 const samplePath = "/apis/example.com/v1/namespaces/default/samples/"
@@ -399,5 +405,67 @@ func TestRepairedObjectIsDeleted(t *testing.T) {
 	reconcileUntil("the deletion does not end", func() bool { return b.manifest() == nil })
 	if hasA() {
 		t.Error("the Manifest is removed, and the object that was created again remains")
+	}
+}
+
+// TestReleaseNeedsRemovedAccessSecret checks when a Manifest whose runtime has no access Secret is released.
+func TestReleaseNeedsRemovedAccessSecret(t *testing.T) {
+	kyma := func(deleted bool) *v1beta2.Kyma {
+		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a",
+			Finalizers: []string{v1beta2.FinalizerKyma}}}
+		if deleted {
+			k.DeletionTimestamp = new(metav1.Now())
+		}
+		return k
+	}
+	cases := map[string]struct {
+		reason   string
+		kymas    []client.Object
+		after    time.Duration
+		released bool
+	}{
+		"Moment":   {"the Secret may be created again", []client.Object{kyma(true)}, time.Second, false},
+		"Removed":  {"the cluster was given up", []client.Object{kyma(true)}, time.Minute, true},
+		"NoKyma":   {"nobody will create a Secret", nil, time.Minute, true},
+		"KymaStay": {"the Kyma needs a Secret", []client.Object{kyma(false)}, time.Hour, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, append(c.kymas, moduleOf(func(m *v1beta2.Manifest) {
+					m.Finalizers, m.DeletionTimestamp = ownFinalizers(), new(metav1.Now())
+				}))...)
+				b.runtime.Close() // no time would pass while the server waits for connections
+				kinds := runtime.NewScheme()
+				if err := corev1.AddToScheme(kinds); err != nil {
+					t.Fatal(err)
+				}
+				none := fake.NewClientBuilder().WithScheme(kinds).WithIndex(runtimes.NewSecretMetadata(),
+					runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
+				pool, err := runtimes.New(t.Context(), runtimes.Options{Cache: none, Live: none,
+					Namespace: "kcp-system"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				recorder := events.NewFakeRecorder(10)
+				b.r.Runtimes, b.r.Events = pool, recorder
+				for range 2 {
+					if _, err := b.reconcile(); err != nil {
+						t.Fatal(err)
+					}
+					if m := b.manifest(); m != nil {
+						if reason, _ := readyMessage(t, m); reason != v1beta2.ReasonAccessSecretNotFound {
+							t.Errorf("%s: reason %s", c.reason, reason)
+						}
+					}
+					time.Sleep(c.after)
+				}
+				isReleased := b.manifest() == nil
+				if isReleased != c.released || isReleased != (len(recorder.Events) > 0) {
+					t.Errorf("%s: released %t with %d events, want %t", c.reason, isReleased, len(recorder.Events),
+						c.released)
+				}
+			})
+		})
 	}
 }

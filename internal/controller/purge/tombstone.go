@@ -62,7 +62,7 @@ type TombstoneOptions struct {
 //
 //	1  the Kyma of the tombstone still exists          wait: the Kyma controller will remove the finalizer soon
 //	2  another Kyma of that name exists                delete the tombstone: that Kyma or the orphan sweep takes over
-//	3  the access Secret does not exist                delete the tombstone: the cluster was removed
+//	3  the access Secret was removed                   delete the tombstone: the cluster was removed
 //	4  the runtime cannot be reached                   wait: the pool reports when it can be reached
 //	5  the runtime belongs to another owner            delete the tombstone: nothing may be changed there
 //	6  objects of the tombstone exist in the runtime   delete these objects
@@ -262,6 +262,13 @@ func (n *tombstoneRun) connectOrDeleteTombstone(ctx context.Context) error {
 	rt, err := n.Runtimes.GetBeforeOwnerVerified(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {
+			wait, err := n.Runtimes.ConfirmAccessSecretRemoved(ctx, n.kyma.Name)
+			if err != nil {
+				return err
+			}
+			if wait > 0 {
+				return loop.Later(wait, "the access Secret, which may be created again")
+			}
 			return n.deleteTombstone(ctx, metrics.TombstoneClusterDeleted, "its access Secret was removed")
 		}
 		return loop.Later(unreachableRetryDelay, "the runtime: "+e.Error())

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -192,7 +193,7 @@ func TestTombstones(t *testing.T) {
 			owner:   "n/k",
 			event:   "another Kyma of that name",
 		},
-		"ClusterGone": {reason: "the access Secret does not exist", owner: "n/k", event: "access Secret was removed"},
+		"NoSecret": {reason: "the access Secret may be created again", owner: "n/k", left: true},
 		"TakenOver": {
 			reason: "the runtime belongs to another Kyma",
 			access: true,
@@ -306,6 +307,18 @@ func TestTombstonesAreFoundByIndex(t *testing.T) {
 		t.Errorf("%v, %d tombstones are reconciled at the same time; 500 unreachable runtimes would delay the others "+
 			"(%d Kymas for purges)", err, r.Concurrency, purges.Concurrency)
 	}
+}
+
+// TestTombstoneOfRemovedCluster checks that a tombstone is deleted when the access Secret has been missing for a while.
+func TestTombstoneOfRemovedCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, recorder := newTombstones(t, Options{Grace: time.Minute}, tombstoneOf(t))
+		time.Sleep(r.reconcile(t).RequeueAfter)
+		r.reconcile(t)
+		if e := takeEvents(recorder); r.left(t) || len(e) != 1 || !strings.Contains(e[0], "access Secret was removed") {
+			t.Errorf("the tombstone exists: %t; recorded %q", r.left(t), e)
+		}
+	})
 }
 
 // TestRequestIfTombstoneExists checks that Kymas and access Secrets cause no reconciles if there is no tombstone.

@@ -121,6 +121,11 @@ func (c Cluster) CheckTarget(m *v1beta2.Manifest) error {
 // Get returns the connection to the cluster, see [runtimes.Pool.Get].
 func (c Cluster) Get(ctx context.Context) (*runtimes.Runtime, error) { return c.pool.Get(ctx, c.name) }
 
+// ConfirmAccessSecretRemoved decides whether the access Secret of the runtime was removed, see [runtimes.Pool].
+func (c Cluster) ConfirmAccessSecretRemoved(ctx context.Context) (wait time.Duration, err error) {
+	return c.pool.ConfirmAccessSecretRemoved(ctx, c.name)
+}
+
 // GetIfOpenOrNoAgents returns the connection to the cluster, see [runtimes.Pool.GetIfOpenOrNoAgents].
 func (c Cluster) GetIfOpenOrNoAgents(ctx context.Context) (*runtimes.Runtime, error) {
 	return c.pool.GetIfOpenOrNoAgents(ctx, c.name)
