@@ -132,27 +132,28 @@ func (c *Cache) Start(ctx context.Context) error {
 
 // read reads one gate if a read is requested, and stores the result.
 func (c *Cache) read(ctx context.Context, k key) {
-	e := c.pending(k)
+	e, rollout, gate := c.pending(k)
 	if e == nil {
 		return
 	}
-	state, message := c.reader.Read(ctx, e.rollout, e.gate)
+	state, message := c.reader.Read(ctx, rollout, gate)
 	if ctx.Err() != nil {
 		return
 	}
 	if c.store(k, e, v1beta2.RolloutGateStatus{State: state, Message: message}) {
-		c.changed(e.rollout.Spec.Module)
+		c.changed(rollout.Spec.Module)
 	}
 }
 
-// pending returns the entry of a gate whose read is requested, or nil.
-func (c *Cache) pending(k key) *entry {
+// pending returns the entry of a gate whose read is requested, or nil. When the read has ended, the next request
+// replaces the rollout and the gate of the entry.
+func (c *Cache) pending(k key) (e *entry, rollout *v1beta2.ModuleRollout, gate *v1beta2.RolloutGate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.entries[k]; e != nil && e.isPending {
-		return e
+		return e, e.rollout, e.gate
 	}
-	return nil
+	return nil, nil, nil
 }
 
 // store stores the result of a read, and reports whether the result differs from the result that RequestResults has
