@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -52,7 +53,7 @@ func setUpAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agent
 	if err != nil {
 		return nil, fmt.Errorf("reading --listener-address: %w", err)
 	}
-	a := &agents{heartbeats: newHeartbeats(ctx, f)}
+	a := &agents{heartbeats: newHeartbeats(ctx, f, identities)}
 	if a.issuer, err = newIssuer(ctx, f, host); err != nil {
 		return nil, err
 	}
@@ -90,10 +91,8 @@ func newIssuer(ctx context.Context, f foundation, host string) (issuer, error) {
 	}
 	return authority.New(authority.Options{
 		Client: f.live, Namespace: c.Namespace, Hosts: []string{host}, Reserved: c.ListenerPeers,
-		Lifetime: c.SelfSignedCertDuration, RuntimesByRoot: func() (map[string][]string,
-			bool) {
-			return runtimesByRoot(ctx, f)
-		}, Log: log,
+		Lifetime: c.SelfSignedCertDuration, Log: log,
+		RuntimesByRoot: func() (map[string][]string, bool) { return runtimesByRoot(ctx, f) },
 	})
 }
 
@@ -183,8 +182,7 @@ func agentImage(c *config.Manager) string {
 func (a *agents) forKymas() agentdelivery.Options {
 	return agentdelivery.Options{
 		Delivery: a.delivery, AgentStates: a.listener, HeartbeatInterval: a.heartbeats.interval,
-		HeartbeatTimeout:   func() time.Duration { return a.heartbeats.timeout() + a.heartbeats.nextInterval() },
-		RevokeCertificates: a.issuer.Release,
+		FirstHeartbeatTimeout: a.heartbeats.firstTimeout, RevokeCertificates: a.issuer.Release,
 	}
 }
 
@@ -255,35 +253,40 @@ func eventURLOf(ctx context.Context, reader client.Reader, namespace, managerNam
 
 // heartbeats computes the interval between two heartbeats of an agent.
 type heartbeats struct {
-	base      context.Context // of the process: callers have no context
-	reader    client.Reader
-	namespace string
-	interval  time.Duration
-	budget    int // heartbeats per second; 0 means no limit
-
-	mu        sync.Mutex
-	kymas     int       // guarded by mu
-	countedAt time.Time // guarded by mu
+	interval time.Duration
+	budget   int          // heartbeats per second; 0 means no limit
+	own      *kymaCounter // of the Kymas of this replica
+	fleet    *kymaCounter // of the Kymas of all replicas
 }
 
-func newHeartbeats(ctx context.Context, f foundation) *heartbeats {
-	return &heartbeats{
-		base: ctx, reader: f.manager.GetClient(), namespace: f.config.Namespace,
-		interval: f.config.HeartbeatInterval, budget: f.config.HeartbeatBudget,
-	}
+func newHeartbeats(ctx context.Context, f foundation, all *identities) *heartbeats {
+	own := &identities{base: ctx, namespace: f.config.Namespace, reader: f.manager.GetClient()}
+	return &heartbeats{interval: f.config.HeartbeatInterval, budget: f.config.HeartbeatBudget,
+		own: &kymaCounter{list: own.listKymas}, fleet: &kymaCounter{list: all.listKymas}}
 }
 
 // timeout returns how long an agent counts as connected after its last heartbeat. Two heartbeats may be lost.
 func (h *heartbeats) timeout() time.Duration { return 3*h.interval + 10*time.Second }
 
+// firstTimeout returns the time within which the first heartbeat of an agent has to reach this replica. After a shard
+// has moved, an agent still keeps the delay that its former replica has requested. That replica may have had all Kymas
+// of the fleet. An agent lengthens the delay by up to a tenth.
+func (h *heartbeats) firstTimeout() time.Duration {
+	longest := h.intervalFor(h.fleet)
+	return h.timeout() + longest + longest/10
+}
+
 // nextInterval returns the delay until the next heartbeat of an agent whose runtime does not change. The delay is long
 // enough that the heartbeats of all runtimes of this replica together stay within the budget. If the configured
 // interval is long enough for this budget, nextInterval returns 0.
-func (h *heartbeats) nextInterval() time.Duration {
+func (h *heartbeats) nextInterval() time.Duration { return h.intervalFor(h.own) }
+
+// intervalFor returns the result of nextInterval for a replica that has the given Kymas.
+func (h *heartbeats) intervalFor(kymas *kymaCounter) time.Duration {
 	if h.budget == 0 {
 		return 0
 	}
-	needed := time.Duration(h.cachedKymaCount()) * time.Second / time.Duration(h.budget)
+	needed := time.Duration(kymas.cachedCount()) * time.Second / time.Duration(h.budget)
 	if needed <= h.interval {
 		return 0
 	}
@@ -293,17 +296,24 @@ func (h *heartbeats) nextInterval() time.Duration {
 // countValidPeriod is how long the number of Kymas is used before the Kymas are counted again.
 const countValidPeriod = time.Minute
 
-// cachedKymaCount returns the number of Kymas in the cache, counted at most countValidPeriod ago if they can be listed.
-func (h *heartbeats) cachedKymaCount() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if time.Since(h.countedAt) < countValidPeriod {
-		return h.kymas
+// kymaCounter counts the Kymas in a cache.
+type kymaCounter struct {
+	list func(...client.ListOption) ([]runtime.Object, error)
+
+	mu        sync.Mutex
+	kymas     int       // guarded by mu
+	countedAt time.Time // guarded by mu
+}
+
+// cachedCount returns the number of Kymas in the cache, counted at most countValidPeriod ago if they can be listed.
+func (c *kymaCounter) cachedCount() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.countedAt) >= countValidPeriod {
+		c.countedAt = time.Now() // also after a failure, because each heartbeat and each reconcile calls cachedCount
+		if found, err := c.list(); err == nil {
+			c.kymas = len(found)
+		}
 	}
-	h.countedAt = time.Now() // also after a failure, because each heartbeat and each reconcile calls cachedKymaCount
-	var list v1beta2.KymaList
-	if err := h.reader.List(h.base, &list, client.InNamespace(h.namespace), client.UnsafeDisableDeepCopy); err == nil {
-		h.kymas = len(list.Items)
-	}
-	return h.kymas
+	return c.kymas
 }

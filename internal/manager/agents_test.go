@@ -1,9 +1,18 @@
 package manager
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -20,9 +29,49 @@ func TestPaceOfHeartbeats(t *testing.T) {
 		"Huge":      {"no agent waits for longer", 1_000_000, 33, protocol.MaxHeartbeatInterval},
 	}
 	for name, c := range cases {
-		h := &heartbeats{interval: 30 * time.Second, budget: c.budget, kymas: c.kymas, countedAt: time.Now()}
+		h := &heartbeats{interval: 30 * time.Second, budget: c.budget, own: counted(c.kymas)}
 		if got := h.nextInterval(); got != c.want {
 			t.Errorf("%s: %s: %v, want %v", name, c.reason, got, c.want)
 		}
+	}
+}
+
+// counted returns a kymaCounter that has counted n Kymas.
+func counted(n int) *kymaCounter { return &kymaCounter{kymas: n, countedAt: time.Now()} }
+
+// TestFirstHeartbeatAfterScaleOut checks a replica that takes over a third of a fleet of 10,000 runtimes: the agents
+// still keep the delay that the replica with the whole fleet has requested, and must not count as silent.
+func TestFirstHeartbeatAfterScaleOut(t *testing.T) {
+	h := &heartbeats{interval: 30 * time.Second, budget: 12, own: counted(3333), fleet: counted(10_000)}
+	options := (&agents{heartbeats: h, issuer: &authority.Authority{}, listener: &backchannel.Listener{}}).forKymas()
+	requested := (&heartbeats{interval: h.interval, budget: h.budget, own: h.fleet}).nextInterval()
+	latest := requested + requested/10 // the agent varies the delay by up to a tenth
+	if got := options.FirstHeartbeatTimeout(); requested < 833*time.Second || got < latest+100*time.Second {
+		t.Errorf("the first heartbeat is awaited for %v, but the agent was asked to wait for %v", got, requested)
+	}
+	if got := h.nextInterval(); got != 3333*time.Second/12 {
+		t.Errorf("the next heartbeat is wanted in %v, as if this replica had the whole fleet", got)
+	}
+}
+
+// TestFleetIsCounted checks that a replica with shards counts the Kymas of all replicas.
+func TestFleetIsCounted(t *testing.T) {
+	kinds, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kymas := func(n int) client.Client {
+		b := fake.NewClientBuilder().WithScheme(kinds)
+		for i := range n {
+			b.WithObjects(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: fmt.Sprint(i)}})
+		}
+		return b.Build()
+	}
+	c := &config.Manager{Namespace: "kcp-system", HeartbeatInterval: 30 * time.Second, HeartbeatBudget: 1}
+	f := foundation{config: c, manager: fakeManager{client: kymas(40)}}
+	all := &identities{base: t.Context(), namespace: c.Namespace, reader: kymas(100), metadata: true}
+	h := newHeartbeats(t.Context(), f, all)
+	if first, next := h.firstTimeout(), h.nextInterval(); first != 210*time.Second || next != 40*time.Second {
+		t.Errorf("the first heartbeat is awaited for %v, the next one for %v; want 3m30s and 40s", first, next)
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -68,7 +70,7 @@ func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 		return backchannel.Runtime{}, fmt.Errorf("%d Kymas have the runtime ID or name %q: give each its own",
 			len(found), id.CommonName)
 	}
-	k := found[0]
+	k := found[0].(client.Object)
 	if id.UID != "" && id.UID != string(k.GetUID()) {
 		return backchannel.Runtime{}, fmt.Errorf("the certificate was issued for a former Kyma %s, which was deleted",
 			k.GetName())
@@ -79,27 +81,20 @@ func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 }
 
 // findKymas returns the Kymas with the given common name.
-func (i *identities) findKymas(commonName string) ([]client.Object, error) {
-	opts := []client.ListOption{client.InNamespace(i.namespace), client.MatchingFields{identityIndex: commonName},
-		client.UnsafeDisableDeepCopy}
-	var found []client.Object
+func (i *identities) findKymas(commonName string) ([]runtime.Object, error) {
+	return i.listKymas(client.MatchingFields{identityIndex: commonName})
+}
+
+// listKymas returns the Kymas that the reader has and the options select.
+func (i *identities) listKymas(opts ...client.ListOption) ([]runtime.Object, error) {
+	var list client.ObjectList = &v1beta2.KymaList{}
 	if i.metadata {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindKyma + "List"))
-		if err := i.reader.List(i.base, list, opts...); err != nil {
-			return nil, err
-		}
-		for k := range list.Items {
-			found = append(found, &list.Items[k])
-		}
-		return found, nil
+		list = &metav1.PartialObjectMetadataList{}
+		list.GetObjectKind().SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindKyma + "List"))
 	}
-	var list v1beta2.KymaList
-	if err := i.reader.List(i.base, &list, opts...); err != nil {
+	opts = append(opts, client.InNamespace(i.namespace), client.UnsafeDisableDeepCopy)
+	if err := i.reader.List(i.base, list, opts...); err != nil {
 		return nil, err
 	}
-	for k := range list.Items {
-		found = append(found, &list.Items[k])
-	}
-	return found, nil
+	return meta.ExtractList(list)
 }

@@ -235,7 +235,8 @@ func checkShared(t *testing.T, p parts) {
 		}
 	}
 	if p.agents != nil && (k.Agents.Delivery != p.agents.delivery ||
-		k.Agents.HeartbeatTimeout() != p.agents.heartbeats.timeout()) || p.agents == nil && k.Agents.Delivery != nil {
+		k.Agents.FirstHeartbeatTimeout() != p.agents.heartbeats.timeout()) ||
+		p.agents == nil && k.Agents.Delivery != nil {
 		t.Errorf("the Kyma controller has the agents %+v", k.Agents)
 	}
 }
@@ -280,7 +281,7 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 		t.Fatal(err)
 	}
 	cfg := controlPlaneConfig(c, &rest.Config{}, f.urgent)
-	beats := newHeartbeats(t.Context(), f)
+	beats := newHeartbeats(t.Context(), f, nil)
 	values := map[string]string{}
 	for part, o := range map[string]any{
 		"manager": options, "config": *cfg, "pool": poolOptions(f, replica{cfg: cfg}),

@@ -159,7 +159,7 @@ func TestAssume(t *testing.T) {
 			}
 			v := agentState{}
 			o := Options{Client: kcp, Namespace: "kcp-system", Runtimes: pool, Agents: agentdelivery.Options{
-				Delivery: d, HeartbeatTimeout: func() time.Duration { return time.Hour },
+				Delivery: d, FirstHeartbeatTimeout: func() time.Duration { return time.Hour },
 			}}
 			if c.edit != nil {
 				c.edit(k, &o, &v)

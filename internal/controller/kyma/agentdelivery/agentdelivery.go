@@ -65,10 +65,10 @@ type Options struct {
 	AgentStates AgentStates
 	// HeartbeatInterval is the time between two heartbeats of an agent.
 	HeartbeatInterval time.Duration
-	// HeartbeatTimeout returns the time for which an agent counts as connected after its last heartbeat.
-	// HeartbeatTimeout must be cheap, because every reconcile calls it. HeartbeatTimeout is required if Delivery is
-	// set.
-	HeartbeatTimeout func() time.Duration
+	// FirstHeartbeatTimeout returns the time within which the first heartbeat of an agent has to reach this process,
+	// counted from the first contact with the runtime. FirstHeartbeatTimeout must be cheap, because every reconcile
+	// calls it. FirstHeartbeatTimeout is required if Delivery is set.
+	FirstHeartbeatTimeout func() time.Duration
 	// RevokeCertificates revokes the certificates of a runtime whose Kyma is deleted. If RevokeCertificates is nil, no
 	// certificate is revoked.
 	RevokeCertificates func(ctx context.Context, kyma string) error
@@ -326,7 +326,7 @@ func (a *Agents) ReportsChanges(s *v1beta2.AgentStatus, now time.Time) bool {
 func (a *Agents) AssumeUnchanged(kyma string, now time.Time) {
 	a.editRecord(Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}, Now: now},
 		func(r *record) { r.assumed = true })
-	a.Reviews.AddAfter(kyma, a.HeartbeatTimeout())
+	a.Reviews.AddAfter(kyma, a.FirstHeartbeatTimeout())
 	if state, _ := a.AgentStates.State(kyma); !state.Last.IsZero() {
 		a.Enqueue(kyma) // the first heartbeat came before this call
 	}
@@ -422,8 +422,8 @@ func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) (rec
 		return time.Minute
 	case waitsFor != "":
 		return time.Second
-	case !connected && s.Connected && state.Last.IsZero() && t.Now.Sub(firstSeenAt) < a.HeartbeatTimeout():
-		a.Reviews.AddAfter(name, firstSeenAt.Add(a.HeartbeatTimeout()).Sub(t.Now)+time.Second)
+	case !connected && s.Connected && state.Last.IsZero() && t.Now.Sub(firstSeenAt) < a.FirstHeartbeatTimeout():
+		a.Reviews.AddAfter(name, firstSeenAt.Add(a.FirstHeartbeatTimeout()).Sub(t.Now)+time.Second)
 		return a.renewalDelay(t)
 	case !connected:
 		a.setConnected(t, state, false, v1beta2.ReasonAgentSilent, fmt.Sprintf(

@@ -56,7 +56,7 @@ func newAgents(t *testing.T, states AgentStates, c Controller) *Agents {
 	c.Reviews = workqueue.NewTypedDelayingQueue[string]()
 	a := New(Options{
 		Delivery: d, AgentStates: states, HeartbeatInterval: 10 * time.Second,
-		HeartbeatTimeout: func() time.Duration { return time.Hour },
+		FirstHeartbeatTimeout: func() time.Duration { return time.Hour },
 	}, c)
 	t.Cleanup(a.Reviews.ShutDown)
 	return a

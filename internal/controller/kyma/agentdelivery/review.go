@@ -52,7 +52,7 @@ func (a *Agents) needsReconcile(ctx context.Context, kyma string) (needed bool, 
 	a.mu.Lock()
 	r := a.records[kyma]
 	if r != nil && r.assumed {
-		left := a.HeartbeatTimeout() - time.Since(r.firstSeenAt)
+		left := a.FirstHeartbeatTimeout() - time.Since(r.firstSeenAt)
 		a.mu.Unlock()
 		state, _ := a.AgentStates.State(kyma)
 		return !state.Last.IsZero() || left <= 0, left
@@ -78,7 +78,7 @@ func (a *Agents) needsReconcile(ctx context.Context, kyma string) (needed bool, 
 	}
 	state, connected := a.AgentStates.State(kyma)
 	if s.Connected != connected {
-		recheckAfter = a.HeartbeatTimeout() - time.Since(firstSeenAt)
+		recheckAfter = a.FirstHeartbeatTimeout() - time.Since(firstSeenAt)
 		if connected || !state.Last.IsZero() || recheckAfter <= 0 {
 			return true, 0
 		}
