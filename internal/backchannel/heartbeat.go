@@ -142,15 +142,34 @@ func (b *tracker) forget(kyma string) {
 	}
 }
 
+// release drops the last heartbeat of a runtime, and keeps the sequence numbers of its events.
+func (b *tracker) release(kyma string) {
+	b.mu.RLock()
+	r := b.records[kyma]
+	b.mu.RUnlock()
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b.uncountLocked(r)
+	r.state, r.alive, r.pace, r.changed.pending = State{}, false, 0, false
+}
+
+// uncountLocked removes a runtime from the metrics about heartbeats.
+func (b *tracker) uncountLocked(r *record) {
+	if !r.state.Last.IsZero() {
+		countRuntime(r.alive, -1)
+	}
+	b.updateLastHeartbeatGaugeLocked(r, false)
+}
+
 // dropLocked removes the record of a runtime. The caller of dropLocked must hold the mutex of the tracker and the mutex
 // of the record.
 func (b *tracker) dropLocked(r *record) {
 	delete(b.records, r.kyma)
 	r.removed = true
-	if !r.state.Last.IsZero() {
-		countRuntime(r.alive, -1)
-	}
-	b.updateLastHeartbeatGaugeLocked(r, false)
+	b.uncountLocked(r)
 	b.timerMu.Lock()
 	defer b.timerMu.Unlock()
 	if r.index >= 0 {

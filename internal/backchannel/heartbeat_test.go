@@ -2,6 +2,8 @@ package backchannel
 
 import (
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -10,7 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -161,6 +165,75 @@ func TestSilence(t *testing.T) {
 		expect("forgotten", notified{2, 5}, false)
 		time.Sleep(time.Hour)
 		expect("nothing follows", notified{2, 5}, false)
+	})
+}
+
+// TestRelease checks a runtime that moves to another replica and returns later. While another replica reconciles the
+// runtime, this replica only forwards its requests, and the runtime counts as neither alive nor lost. After the return,
+// this replica notices that it has not received the events that the other replica has acknowledged.
+func TestRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var missed, changed int
+		l, err := New(Options{
+			ForwardedAddress: "x", ForwardedFrom: []string{"127.0.0.1/32"},
+			Roots:   func() []*x509.Certificate { return nil },
+			Lookup:  func(protocol.Identity) (Runtime, error) { return Runtime{}, nil },
+			Deliver: func(string, protocol.Event) {},
+			Missed:  func(string) { missed++ }, Changed: func(string) { changed++ },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go l.tracker.watch(ctx)
+		counted := func() [2]float64 {
+			var m [2]dto.Metric
+			if err := errors.Join(metrics.AgentsConnected.Write(&m[0]),
+				metrics.AgentsDisconnected.Write(&m[1])); err != nil {
+				t.Fatal(err)
+			}
+			return [2]float64{m[0].GetGauge().GetValue(), m[1].GetGauge().GetValue()}
+		}
+		before := counted()
+		request := func() *record { // also a request that is forwarded to another replica is admitted
+			r, refused := l.admitRequest("kyma-a", true)
+			if refused != nil {
+				t.Fatal(refused.message)
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.inFlight--
+			return r
+		}
+		beat := func(sequence uint64) {
+			l.tracker.recordHeartbeat(request(), protocol.Identity{},
+				protocol.Heartbeat{BootID: "x", Sequence: sequence}, 0)
+		}
+		beat(7)
+		if counted()[0] != before[0]+1 || changed != 1 {
+			t.Errorf("a heartbeat is not counted: %v, before %v; Changed was called %d times", counted(), before, changed)
+		}
+		l.Release("kyma-a")
+		l.Release("kyma-b") // never seen
+		for range 100 {
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			request()
+		}
+		if s, alive := l.State("kyma-a"); alive || !s.Last.IsZero() || counted() != before || changed != 1 {
+			t.Errorf("it is reconciled elsewhere: last %v, counted %v, before %v; Changed was called %d times",
+				s.Last, counted(), before, changed)
+		}
+		beat(9)
+		if s, alive := l.State("kyma-a"); !alive || s.Last.IsZero() || missed != 1 || changed != 2 {
+			t.Errorf("it has returned: last %v; Missed was called %d times, want 1, and Changed %d times, want 2",
+				s.Last, missed, changed)
+		}
+		l.Forget("kyma-a")
+		if counted() != before {
+			t.Errorf("it is forgotten: counted %v, before %v", counted(), before)
+		}
 	})
 }
 

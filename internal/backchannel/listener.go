@@ -341,8 +341,13 @@ func (l *Listener) Ready(*http.Request) error {
 
 // State returns the last heartbeat of a runtime, and whether the runtime counts as alive. A runtime counts as alive if
 // its last heartbeat is more recent than HeartbeatTimeout. The results s and alive are zero if this process has
-// received no heartbeat of the runtime.
+// received no heartbeat of the runtime since its start or the last call of Release.
 func (l *Listener) State(kyma string) (s State, alive bool) { return l.tracker.state(kyma) }
+
+// Release drops the heartbeats of a runtime that another replica reconciles from now on: the runtime counts neither as
+// alive nor as lost, and State is zero until this process records a heartbeat again. The sequence numbers of received
+// events stay, so that the process notices later which events only the other replica has received.
+func (l *Listener) Release(kyma string) { l.tracker.release(kyma) }
 
 // Forget removes the record of a runtime that was deleted.
 func (l *Listener) Forget(kyma string) { l.tracker.forget(kyma) }

@@ -11,9 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
@@ -21,13 +24,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
 // agentState implements AgentStates: it returns the same state for the agent of every runtime.
 type agentState struct{ state backchannel.State }
 
 func (v agentState) State(string) (backchannel.State, bool) { return v.state, false }
+func (agentState) Release(string)                           {}
 func (agentState) Forget(string)                            {}
 
 // ageless is a fake certificate issuer for tests in which no certificate is renewed: an existing certificate is always
@@ -193,5 +199,28 @@ func TestAssume(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// releasedAgents implements AgentStates: it records the runtimes whose heartbeats were released.
+type releasedAgents struct {
+	agentState
+	kymas []string
+}
+
+func (v *releasedAgents) Release(kyma string) { v.kymas = append(v.kymas, kyma) }
+
+// TestMovedRuntimeIsReleased checks that a replica drops the heartbeats of a runtime that another replica reconciles.
+func TestMovedRuntimeIsReleased(t *testing.T) {
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := &releasedAgents{}
+	r := testReconciler(t, Options{Namespace: "kcp-system", Runtimes: pool, Shards: &shard.Keeper{},
+		Urgent: queueing.NewUrgent(), Agents: agentdelivery.Options{AgentStates: states}})
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "kcp-system", Name: "a"}}
+	if _, err := r.Reconcile(t.Context(), request); err != nil || !slices.Equal(states.kymas, []string{"a"}) {
+		t.Errorf("released %q, %v, want a", states.kymas, err)
 	}
 }

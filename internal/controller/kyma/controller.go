@@ -335,6 +335,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
 		r.Runtimes.Remove(req.Name)
+		r.agents.ReleaseHeartbeats(req.Name)
 		r.forget(req.Name)
 		return reconcile.Result{}, nil
 	}

@@ -52,7 +52,9 @@ type AgentStates interface {
 	// State returns the last heartbeat of the agent of a runtime. connected reports whether the heartbeat is recent
 	// enough for the agent to count as connected.
 	State(kyma string) (state backchannel.State, connected bool)
-	// Forget drops the last heartbeat of the agent of a runtime.
+	// Release drops the last heartbeat of the agent of a runtime that another replica reconciles from now on.
+	Release(kyma string)
+	// Forget drops all data about the agent of a runtime whose Kyma is deleted.
 	Forget(kyma string)
 }
 
@@ -357,6 +359,13 @@ func (a *Agents) Forget(kyma string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.records, kyma)
+}
+
+// ReleaseHeartbeats drops the last heartbeat of the agent of a runtime that another replica reconciles from now on.
+func (a *Agents) ReleaseHeartbeats(kyma string) {
+	if a.AgentStates != nil {
+		a.AgentStates.Release(kyma)
+	}
 }
 
 // ForgetHeartbeats drops the last heartbeat of the agent of a runtime whose Kyma is deleted.

@@ -31,6 +31,7 @@ type agentState struct {
 }
 
 func (v agentState) State(string) (backchannel.State, bool) { return v.state, v.connected }
+func (agentState) Release(string)                           {}
 func (agentState) Forget(string)                            {}
 
 // ageless is a certificate issuer for tests whose certificates never expire.
