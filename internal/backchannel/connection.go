@@ -24,6 +24,7 @@ import (
 // one runtime has too many connections, connLimiter closes the oldest connection of that runtime.
 type connLimiter struct {
 	limit      int // maximum number of connections
+	keepAlive  int // number of connections up to which a response does not close its connection
 	perRuntime int
 
 	mu           sync.Mutex
@@ -124,6 +125,17 @@ func (d *connLimiter) removeLocked(c *conn) {
 	if owner := c.owner.Swap(nil); owner != nil {
 		owner.conns = slices.DeleteFunc(owner.conns, func(o *conn) bool { return o == c })
 	}
+}
+
+// mustCloseAfterResponse reports whether so many connections are open that this one must be closed after its response.
+// A peer keeps its connection, because it uses it for the requests of many runtimes.
+func (d *connLimiter) mustCloseAfterResponse(c *conn) bool {
+	if c.trusted.Load() {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.open > d.keepAlive
 }
 
 // markAsForwardingPeer marks a connection as the connection of a peer, which may forward requests of many runtimes.

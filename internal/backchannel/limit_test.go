@@ -412,6 +412,81 @@ func TestConnections(t *testing.T) {
 	call(t, client(t, ca, a), "POST", e.url(eventPath), recorded)
 }
 
+// TestKeepAlive checks that connections stay open after a response as long as few connections are open, and that a
+// response closes its connection while more are open. The connection of a peer always stays open.
+func TestKeepAlive(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, func(o *Options) {
+		o.Peers = []string{serverName}
+		o.Limits = Limits{KeepAlive: 2}
+		o.Leader = func(kyma string) (string, bool) { return closedAddress, kyma != "kyma-moved" }
+		o.Route = func(string) (string, bool) { return "http://" + closedAddress, true }
+	}, ca)
+	e.add("a", "b", "c", "moved")
+	own := map[string]*tls.Certificate{"peer": ca.issue(t, certRequest{name: serverName})}
+	for _, name := range []string{"a", "b", "c", "moved", "unknown"} {
+		own[name] = ca.issue(t, certRequest{name: name})
+	}
+	open := func() int {
+		e.connLimiter.mu.Lock()
+		defer e.connLimiter.mu.Unlock()
+		return e.connLimiter.open
+	}
+	post := func(c net.Conn, path, header, body string, want int) (closes bool) {
+		t.Helper()
+		if err := c.SetDeadline(time.Now().Add(waitTimeout)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", path, header,
+			len(body), body); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != want {
+			t.Errorf("POST %s: got %d, %v, want %d", path, res.StatusCode, err, want)
+		}
+		return res.Close
+	}
+	first := dial(t, e, ca, own["a"])
+	peer := dial(t, e, ca, own["peer"])
+	forwarded := clientcert.Header + ": " + clientcert.FormatHeader(own["b"].Certificate) + "\r\n"
+	if post(first, eventPath, "", recorded, 200) || post(peer, eventPath, forwarded, recorded, 200) {
+		t.Error("a connection is closed although few are open")
+	}
+	for name, c := range map[string]struct {
+		client, path, body string
+		status             int
+	}{
+		"Event":       {"c", eventPath, recorded, 200},
+		"Heartbeat":   {"c", heartbeatPath, `{"boot":"x"}`, 200},
+		"Malformed":   {"c", heartbeatPath, `{`, 400},
+		"UnknownPath": {"c", "/v2/x", "", 404},
+		"Unknown":     {"unknown", eventPath, recorded, 403},
+		"OtherShard":  {"moved", eventPath, recorded, 503},
+		"OtherTarget": {"c", "/v2/other/event", recorded, 502},
+	} {
+		eventually(t, "the two are left", func() bool { return open() == 2 })
+		third := dial(t, e, ca, own[c.client])
+		if post(peer, eventPath, forwarded, recorded, 200) {
+			t.Errorf("%s: the connection of a peer is closed", name)
+		}
+		if post(third, c.path, "", c.body, c.status) {
+			readToEnd(t, third)
+		} else {
+			t.Errorf("%s: a third connection stays open", name)
+		}
+		_ = third.Close()
+	}
+	eventually(t, "the two are left", func() bool { return open() == 2 })
+	if post(first, eventPath, "", recorded, 200) || post(peer, eventPath, forwarded, recorded, 200) {
+		t.Error("a connection is closed although only few are left")
+	}
+}
+
 // BenchmarkHeartbeat measures a heartbeat over an open connection, including the work of the client.
 func BenchmarkHeartbeat(b *testing.B) {
 	ca := newRoot(b, "ca")

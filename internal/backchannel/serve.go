@@ -88,8 +88,10 @@ func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, refused *refus
 	h.Set(protocol.HeaderInstance, l.instance)
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
-	shared := connOf(r).trusted.Load() // a peer uses the connection for the requests of many runtimes
-	if refused.closeConn && (!shared || refused.status == http.StatusRequestEntityTooLarge) {
+	c := connOf(r)
+	shared := c.trusted.Load() // a peer uses the connection for the requests of many runtimes
+	if refused.closeConn && (!shared || refused.status == http.StatusRequestEntityTooLarge) ||
+		l.connLimiter.mustCloseAfterResponse(c) {
 		h.Set("Connection", "close")
 	}
 	if refused.after > 0 {
@@ -154,8 +156,12 @@ func (l *Listener) handleRequest(w http.ResponseWriter, r *http.Request) *refusa
 		rec.inFlight--
 		rec.mu.Unlock()
 	}()
-	if c := connOf(r); !c.trusted.Load() {
+	c := connOf(r)
+	if !c.trusted.Load() {
 		l.connLimiter.assignRuntime(c, rec)
+	}
+	if l.connLimiter.mustCloseAfterResponse(c) {
+		w.Header().Set("Connection", "close")
 	}
 	body := bodies.Get().(*bytes.Buffer)
 	defer bodies.Put(body)
