@@ -262,14 +262,7 @@ func (n *tombstoneRun) connectOrDeleteTombstone(ctx context.Context) error {
 	rt, err := n.Runtimes.GetBeforeOwnerVerified(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {
-			wait, err := n.Runtimes.ConfirmAccessSecretRemoved(ctx, n.kyma.Name)
-			if err != nil {
-				return err
-			}
-			if wait > 0 {
-				return loop.Later(wait, "the access Secret, which may be created again")
-			}
-			return n.deleteTombstone(ctx, metrics.TombstoneClusterDeleted, "its access Secret was removed")
+			return n.deleteOrAwaitAccessSecret(ctx)
 		}
 		return loop.Later(unreachableRetryDelay, "the runtime: "+e.Error())
 	}
@@ -294,6 +287,19 @@ func (n *tombstoneRun) connectOrDeleteTombstone(ctx context.Context) error {
 	}
 	n.runtime, n.memory = rt, n.memoryOf(rt)
 	return nil
+}
+
+// deleteOrAwaitAccessSecret deletes the tombstone if the access Secret was removed. A Secret that is missing only for a
+// moment may be created again.
+func (n *tombstoneRun) deleteOrAwaitAccessSecret(ctx context.Context) error {
+	wait, err := n.Runtimes.ConfirmAccessSecretRemoved(ctx, n.kyma.Name)
+	if err != nil {
+		return err
+	}
+	if wait > 0 {
+		return loop.Later(wait, "the access Secret, which may be created again")
+	}
+	return n.deleteTombstone(ctx, metrics.TombstoneClusterDeleted, "its access Secret was removed")
 }
 
 // remoteRef is the reference to the Kyma in a runtime.
