@@ -9,8 +9,8 @@ const (
 	EventKymaRestored = "KymaRestored"
 	// EventRuntimeTakenOver: the Kyma has become the owner of a runtime that belonged to another owner.
 	EventRuntimeTakenOver = "RuntimeTakenOver"
-	// EventRuntimeLeft: the Kyma was deleted while its access Secret led to a cluster that belongs to another owner.
-	// The manager deletes nothing in this cluster.
+	// EventRuntimeLeft: the Kyma was deleted while its access Secret led to a cluster that belongs to another owner, or
+	// after its access Secret was removed. The manager deletes nothing in this cluster.
 	EventRuntimeLeft = "RuntimeLeft"
 	// EventCRDsKept: the Kyma was deleted, and the CRDs of this API group stay in the runtime, because other Kymas
 	// exist there.
