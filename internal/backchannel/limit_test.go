@@ -418,7 +418,7 @@ func TestKeepAlive(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) {
 		o.Peers = []string{serverName}
-		o.Limits = Limits{KeepAlive: 2}
+		o.Limits = Limits{KeepAliveConnections: 2}
 		o.Leader = func(kyma string) (string, bool) { return closedAddress, kyma != "kyma-moved" }
 		o.Route = func(string) (string, bool) { return "http://" + closedAddress, true }
 	}, ca)

@@ -149,10 +149,11 @@ type Limits struct {
 	Burst int
 	// Connections is the maximum number of open connections of all clients to the listener. Default 20000.
 	Connections int
-	// KeepAlive is the number of open connections up to which a connection stays open after a response. While more
-	// connections are open, each response closes its connection, so that the memory for connections is limited. The
-	// client opens another connection for its next request. The connections of peers stay open. Default 1000.
-	KeepAlive int
+	// KeepAliveConnections is the number of open connections up to which a connection stays open after a response.
+	// While more connections are open, each response closes its connection, so that the memory for connections is
+	// limited. The client opens another connection for its next request. The connections of peers stay open. Default
+	// 1000.
+	KeepAliveConnections int
 	// HeaderTimeout is the timeout of the TLS handshake, and also the timeout of reading the headers of a request after
 	// the handshake. Default 10 s.
 	HeaderTimeout time.Duration
@@ -211,7 +212,7 @@ func New(o Options) (*Listener, error) {
 	}
 	l.opts.setDefaults()
 	l.tracker = newTracker(&l.opts)
-	l.connLimiter = &connLimiter{limit: l.opts.Limits.Connections, keepAlive: l.opts.Limits.KeepAlive,
+	l.connLimiter = &connLimiter{limit: l.opts.Limits.Connections, keepAlive: l.opts.Limits.KeepAliveConnections,
 		perRuntime: l.opts.Limits.PerRuntime, unidentified: list.New()}
 	l.relay = newRelay(l)
 	return l, nil
@@ -239,7 +240,7 @@ func (o *Options) setDefaults() {
 	setDefault(&l.Rate, 100)
 	setDefault(&l.Burst, 500)
 	setDefault(&l.Connections, 20000)
-	setDefault(&l.KeepAlive, 1000)
+	setDefault(&l.KeepAliveConnections, 1000)
 	setDefault(&l.HeaderTimeout, 10*time.Second)
 	setDefault(&l.BodyTimeout, 5*time.Second)
 	setDefault(&l.IdleTimeout, 3*time.Minute)

@@ -106,6 +106,10 @@ type absence struct {
 // a Secret by deleting and creating it, and a person may correct its label.
 const removalDelay = 30 * time.Second
 
+// maxMissing is the maximum number of missing access Secrets that the pool remembers. When the pool forgets them, each
+// has to be missing for removalDelay again.
+const maxMissing = 20_000
+
 // noteAccessSecretMissing records whether the cache lacks the access Secret of a Kyma.
 func (p *Pool) noteAccessSecretMissing(kyma string, isMissing bool) {
 	p.mu.Lock()
@@ -113,6 +117,9 @@ func (p *Pool) noteAccessSecretMissing(kyma string, isMissing bool) {
 	if !isMissing {
 		delete(p.missing, kyma)
 	} else if _, known := p.missing[kyma]; !known {
+		if len(p.missing) >= maxMissing {
+			clear(p.missing) // a Manifest may ask for a Kyma that is deleted, so nothing else would remove its entry
+		}
 		p.missing[kyma] = absence{since: time.Now()}
 	}
 }

@@ -2,6 +2,7 @@ package runtimes
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -138,4 +139,15 @@ func TestConfirmAccessSecretRemoved(t *testing.T) {
 		confirm("it was removed", 0)
 		confirm("the other callers need not ask the API server", 0)
 	})
+}
+
+// TestMissingSecretsAreBounded checks that requests for many Kymas without an access Secret do not use up memory.
+func TestMissingSecretsAreBounded(t *testing.T) {
+	p := &Pool{missing: map[string]absence{}}
+	for i := range maxMissing + 1 {
+		p.noteAccessSecretMissing(strconv.Itoa(i), true)
+	}
+	if len(p.missing) != 1 {
+		t.Errorf("%d missing Secrets are remembered, want 1: the last", len(p.missing))
+	}
 }

@@ -53,8 +53,8 @@ type Step struct {
 const pollInterval = 300 * time.Millisecond
 
 // Run runs all steps and stops after the first failed step. If the cluster already contains an object of a tested
-// version, Run changes nothing and returns an error. After a failed step, the installed objects stay in the
-// cluster, so that the author can inspect these objects. The error contains the name of the failed step and the cause.
+// version, Run changes nothing and returns an error. After a failed step, the installed objects stay in the cluster, so
+// that the author can inspect these objects. The error contains the name of the failed step and the cause.
 func (t *Trial) Run(ctx context.Context) (passed []Step, _ error) {
 	if t.Timeout == 0 {
 		t.Timeout = 3 * time.Minute

@@ -126,7 +126,7 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 			"runtime %s exists already, with access Secret %s: remove it, choose another name, or write a new "+
 				"kubeconfig into the Secret", o.name, secrets.Items[0].Name)
 	case err == nil:
-		if err := o.compare(k, labels); err != nil {
+		if err := o.requireSameChannelAndLabels(k, labels); err != nil {
 			return err
 		}
 	case !apierrors.IsNotFound(err):
@@ -158,8 +158,9 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added and connected"})
 }
 
-// compare returns an error if an existing Kyma has another channel or other labels than the user has given.
-func (o *addOptions) compare(k *v1beta2.Kyma, labels map[string]string) error {
+// requireSameChannelAndLabels returns an error if an existing Kyma has another channel or other labels than the user
+// has given.
+func (o *addOptions) requireSameChannelAndLabels(k *v1beta2.Kyma, labels map[string]string) error {
 	var commands []string
 	if channel := cmp.Or(k.Spec.Channel, v1beta2.DefaultChannel); o.channelGiven && channel != o.channel {
 		commands = append(commands, fmt.Sprintf(`kubectl -n %s patch kyma %s --type=merge -p '{"spec":{"channel":%q}}'`,
@@ -195,7 +196,7 @@ func (o *addOptions) createKyma(ctx context.Context, c *connection.Cluster, labe
 	if err := c.Get(ctx, client.ObjectKeyFromObject(k), existing); err != nil {
 		return c.Explain(err, "reading Kyma "+o.name)
 	}
-	if err := o.compare(existing, labels); err != nil || !o.take {
+	if err := o.requireSameChannelAndLabels(existing, labels); err != nil || !o.take {
 		return err
 	}
 	return handover.RequestTake(ctx, c, existing)

@@ -253,7 +253,7 @@ func TestOtherNamespace(t *testing.T) {
 	for _, c := range []fixture.Case{
 		{Reason: "the manager", Args: "install -n a" + image, Want: []string{"in namespace a is ready"}},
 		{Reason: "a misspelled namespace", Args: "uninstall -n b --yes", Code: console.ExitNotFound,
-			Want: []string{"no lifecycle manager in namespace b", "the manager is in namespace a: -n a"}},
+			Want: []string{"no lifecycle manager in namespace b", "the manager is in namespace a: to remove that one, give -n a"}},
 		{Reason: "the default namespaces", Args: "uninstall --yes", Code: console.ExitNotFound,
 			Want: []string{"the manager is in namespace a"}},
 		{Reason: "a second manager", Args: "install -n b" + image, Code: console.ExitFailed,

@@ -163,7 +163,7 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 	switch {
 	case len(refs) == 0 && in.otherOwner != "":
 		return nil, console.Fail(console.ExitNotFound, "there is no lifecycle manager in namespace %s: the manager is "+
-			"in namespace %s: -n %s", in.Namespace, in.otherOwner, in.otherOwner)
+			"in namespace %s: to remove that one, give -n %s", in.Namespace, in.otherOwner, in.otherOwner)
 	case len(refs) == 0:
 		return nil, console.Fail(console.ExitNotFound,
 			"there is no lifecycle manager in namespace %s: choose another --namespace, --flavour or --context",
