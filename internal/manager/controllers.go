@@ -101,18 +101,18 @@ func setUpControllers(ctx context.Context, f foundation, pool, controlPlane *run
 		}
 		fleet = of
 	}
-	if all.manifest, err = manifest.New(manifestOptions(f, pool, controlPlane, artefacts)); err != nil {
+	if all.manifest, err = manifest.New(manifestOptions(f, pool, controlPlane, artefacts, all.kyma)); err != nil {
 		return all, err
 	}
 	if all.rollout, err = rollout.New(rolloutOptions(f, fleet, all.kyma, all.manifest)); err != nil {
 		return all, err
 	}
-	if all.purge, err = purge.New(purgeOptions(f, pool)); err != nil {
+	if all.purge, err = purge.New(purgeOptions(f, pool, all.kyma)); err != nil {
 		return all, err
 	}
 	if tombstones != nil {
 		all.tombstones, err = purge.NewTombstones(
-			purge.TombstoneOptions{Options: purgeOptions(f, pool), Held: tombstones,
+			purge.TombstoneOptions{Options: purgeOptions(f, pool, all.kyma), Held: tombstones,
 				Live: f.live, Namespace: c.Namespace, ControlPlaneID: f.controlPlaneID})
 		if err != nil {
 			return all, err
@@ -227,20 +227,20 @@ func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry
 	}
 }
 
-func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts *registry.Registry) manifest.Options {
+func manifestOptions(f foundation, pool, controlPlane *runtimes.Pool, artefacts *registry.Registry,
+	k *kyma.Reconciler) manifest.Options {
 	c := f.config
 	return manifest.Options{
 		Client: f.manager.GetClient(), Secrets: f.manager.GetAPIReader(), Events: f.events,
-		Runtimes: pool, Registry: artefacts, Shards: f.keeper, Urgent: f.urgent,
+		Runtimes: pool, VerifyOwner: k.VerifyOwnerBeforeDeletion, Registry: artefacts, Shards: f.keeper,
 		ControlPlane: target.ControlPlane{Pool: controlPlane, IsRuntime: c.Mode == config.ModeInCluster,
 			Reserved: append([]string{c.Namespace}, c.WatchNamespaces...)},
 		AuditInterval: c.AuditInterval, WatchedAuditInterval: c.WatchedAuditInterval,
 		InjectData:   slices.Contains(c.RestrictedDefaultModules, source.InjectionModule),
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck,
-		Adoption:    apply.Adoption(c.AdoptionPolicy),
-		BundleBytes: int(min(c.BundleCacheBytes, math.MaxInt)),
+		Adoption: apply.Adoption(c.AdoptionPolicy), BundleBytes: int(min(c.BundleCacheBytes, math.MaxInt)),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: newItemExponentialRateLimiter(c),
-		After: exitAfterStep(c.ExitAfterStep, "manifest"), Saves: f.saves,
+		After: exitAfterStep(c.ExitAfterStep, "manifest"), Saves: f.saves, Urgent: f.urgent,
 	}
 }
 
@@ -254,10 +254,10 @@ func rolloutOptions(f foundation, fleet cache.Cache, k *kyma.Reconciler, m *mani
 		RateLimiter: newItemExponentialRateLimiter(f.config)}
 }
 
-func purgeOptions(f foundation, pool *runtimes.Pool) purge.Options {
+func purgeOptions(f foundation, pool *runtimes.Pool, k *kyma.Reconciler) purge.Options {
 	c := f.config
 	return purge.Options{
-		Client: f.manager.GetClient(), Runtimes: pool, Events: f.events,
+		Client: f.manager.GetClient(), Runtimes: pool, Events: f.events, VerifyOwner: k.VerifyOwnerBeforeDeletion,
 		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, Shards: f.keeper,
 		RateLimiter: newItemExponentialRateLimiter(c),
 	}

@@ -286,9 +286,10 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 	for part, o := range map[string]any{
 		"manager": options, "config": *cfg, "pool": poolOptions(f, replica{cfg: cfg}),
 		"kyma":     kymaOptions(f, nil, nil, agentdelivery.Options{HeartbeatInterval: beats.interval}, nil, nil),
-		"manifest": manifestOptions(f, nil, nil, nil),
-		"purge":    purgeOptions(f, nil), "watcher": watcherOptions(f), "orphan": orphanOptions(f, nil),
-		"conversion": conversionOptions(f), "rollout": rolloutOptions(f, nil, &kyma.Reconciler{}, nil),
+		"manifest": manifestOptions(f, nil, nil, nil, &kyma.Reconciler{}),
+		"purge":    purgeOptions(f, nil, &kyma.Reconciler{}), "watcher": watcherOptions(f),
+		"orphan": orphanOptions(f, nil), "conversion": conversionOptions(f),
+		"rollout":  rolloutOptions(f, nil, &kyma.Reconciler{}, nil),
 		"listener": listenerOptions(t.Context(), f, nil, issuerStub{}, nil, beats),
 		"delivery": deliveryOptions(c, issuerStub{}),
 		"egress":   egressOptions(c, "registry.example.com"),

@@ -3,6 +3,7 @@ package runtimes
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // An access Secret may contain the kubeconfig of a runtime that belongs to another Kyma or to another control plane.
@@ -14,10 +15,11 @@ import (
 
 // ownerState is what is known about the owner of the runtime behind one connection. Pool.mu guards all fields.
 type ownerState struct {
-	verified  bool   // the runtime belongs to the Kyma
-	refused   *Error // why the runtime must not be used; nil if it is not refused
-	wanted    bool   // a Get failed because the owner was not known
-	verifying bool   // the verifier has the connection and will decide
+	verified   bool      // the runtime belongs to the Kyma
+	verifiedAt time.Time // when this was decided last
+	refused    *Error    // why the runtime must not be used; nil if it is not refused
+	wanted     bool      // a Get failed because the owner was not known
+	verifying  bool      // the verifier has the connection and will decide
 }
 
 // errorOf returns the reason why the connection must not be used, or nil if it may be used. The caller of errorOf must
@@ -103,11 +105,19 @@ func (p *Pool) IsOwned(kyma string) bool {
 	return !p.needsVerification() || rt != nil && rt.owner.verified
 }
 
+// IsOwnerVerifiedWithin reports whether the verifier has decided during the last period, in favour of the Kyma, to
+// which owner the runtime belongs. Every connection of a pool that needs no verification counts as just verified.
+func (p *Pool) IsOwnerVerifiedWithin(rt *Runtime, period time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.needsVerification() || rt.owner.verified && time.Since(rt.owner.verifiedAt) < period
+}
+
 // MarkOwned records that the runtime belongs to its Kyma. If a Get has failed because the owner was not verified,
 // MarkOwned notifies the subscribers of the runtime. The subscriber with the key in the parameter notifyExcept is not
 // notified, because it has made the decision itself.
 func (p *Pool) MarkOwned(kyma string, rt *Runtime, notifyExcept string) {
-	p.setOwnerState(kyma, rt, notifyExcept, ownerState{verified: true})
+	p.setOwnerState(kyma, rt, notifyExcept, ownerState{verified: true, verifiedAt: time.Now()})
 }
 
 // Refuse records that the runtime must not be used, and notifies the subscribers of the runtime. The parameter

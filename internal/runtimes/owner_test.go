@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 )
 
 // TestOwnerGate checks three things: only the verifier gets a connection before the owner of the runtime is verified,
@@ -69,6 +70,14 @@ func TestOwnerGate(t *testing.T) {
 			fmt.Sprint(step.code == "OwnerNotVerified", step.code == "RuntimeTaken", step.code == "") {
 			t.Errorf("step %d, %s: predicates do not agree with %v", i, step.reason, err)
 		}
+	}
+	const period = 5 * time.Second
+	rt.owner.verifiedAt = time.Now().Add(-period / 2)
+	if !pool.IsOwnerVerifiedWithin(rt, period) || pool.IsOwnerVerifiedWithin(rt, period/2) {
+		t.Error("the age of the verification is wrong")
+	}
+	if refuse(taken)(); pool.IsOwnerVerifiedWithin(rt, time.Hour) {
+		t.Error("a runtime of another owner counts as verified")
 	}
 	if n := s.requests.Load() + s.probes.Load(); n != 0 {
 		t.Errorf("%d requests to the runtime, want none", n)

@@ -169,3 +169,53 @@ func TestDeletionAwaitsAccessSecret(t *testing.T) {
 		}
 	})
 }
+
+// TestVerifyOwnerBeforeDeletion checks that a verification before a deletion reads the Kyma in the runtime, unless the
+// last verification was just before, and that it refuses a runtime that another owner has taken over. The Kyma of the
+// runtime may no longer exist.
+func TestVerifyOwnerBeforeDeletion(t *testing.T) {
+	ours := &ownership.Owner{ControlPlane: "cp", Kyma: "n/k", UID: "u", Cluster: "cluster"}
+	for name, other := range map[string]*ownership.Owner{
+		"another Kyma":          {ControlPlane: "cp", Kyma: "n/z", Cluster: "cluster"},
+		"another control plane": {ControlPlane: "other", Kyma: "n/k", Cluster: "cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var owner atomic.Pointer[ownership.Owner]
+			owner.Store(ours)
+			b := newDeletionBench(t, accessSecret(t, kymaServer(t, &owner).URL))
+			var notified atomic.Int32
+			b.Runtimes.Subscribe("k", runtimes.Subscriber{Key: subscriberKey("k"),
+				Notify: func(runtimes.Event) { notified.Add(1) }})
+			key := client.ObjectKeyFromObject(b.kyma)
+			rt, err := b.Runtimes.GetBeforeOwnerVerified(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.VerifyOwnerBeforeDeletion(t.Context(), key, rt); err != nil || !b.Runtimes.IsOwned("k") {
+				t.Fatalf("our runtime: %v", err)
+			}
+			owner.Store(other)
+			if err := b.VerifyOwnerBeforeDeletion(t.Context(), key, rt); err != nil || notified.Load() != 0 {
+				t.Errorf("verified just before: %v", err)
+			}
+			if rt, err = b.Runtimes.GetBeforeOwnerVerified(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			b.Runtimes.Refuse("k", rt, subscriberKey("k"), nil) // as if nothing was known about the connection
+			err = b.VerifyOwnerBeforeDeletion(t.Context(), key, rt)
+			if loop.Reason(err) != v1beta2.ReasonRuntimeTaken || !runtimes.IsRuntimeRefused(err) {
+				t.Errorf("%s: %v, want %s", name, err, v1beta2.ReasonRuntimeTaken)
+			}
+			if _, err := b.Runtimes.Get(t.Context(), "k"); loop.Reason(err) != v1beta2.ReasonRuntimeTaken {
+				t.Errorf("the other controllers get %v", err)
+			}
+			if notified.Load() == 0 {
+				t.Error("the Kyma controller is not notified, so it would not release the Manifests")
+			}
+			err = b.VerifyOwnerBeforeDeletion(t.Context(), client.ObjectKey{Namespace: "gone", Name: "k"}, rt)
+			if !runtimes.IsRuntimeRefused(err) {
+				t.Errorf("a Kyma that does not exist: %v", err)
+			}
+		})
+	}
+}

@@ -3,8 +3,11 @@ package kyma
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -123,11 +126,7 @@ func (r *Reconciler) verifyOwnerIfRequested(ctx context.Context, kymaKey types.N
 	if !r.Runtimes.IsVerificationRequested(kymaKey.Name) {
 		return nil
 	}
-	if kyma == nil {
-		kyma = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: kymaKey.Namespace, Name: kymaKey.Name}}
-	}
-	kyma = kyma.DeepCopy()
-	delete(kyma.Annotations, v1beta2.AnnotationTakeRuntime) // no record would be written
+	kyma = withoutTakeover(kyma, kymaKey)
 	rt, err := r.Runtimes.GetBeforeOwnerVerified(ctx, kymaKey.Name)
 	if loop.Reason(err) != "" {
 		return nil // the other controllers have the same error
@@ -173,4 +172,52 @@ func (n *run) decideDeletableResources(ctx context.Context) (all []v1beta2.Resou
 	}
 	n.editRecord(func(m *record) { m.deletable = all })
 	return all, nil
+}
+
+// withoutTakeover returns a copy of a Kyma for a verification that writes no record, so that it must not take the
+// runtime over. If the Kyma is nil, the copy has only its name.
+func withoutTakeover(kyma *v1beta2.Kyma, key types.NamespacedName) *v1beta2.Kyma {
+	if kyma == nil {
+		kyma = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	}
+	kyma = kyma.DeepCopy()
+	delete(kyma.Annotations, v1beta2.AnnotationTakeRuntime)
+	return kyma
+}
+
+// ownerVerificationPeriod is the age up to which a verification of the owner allows the deletion of objects.
+const ownerVerificationPeriod = 5 * time.Second
+
+// VerifyOwnerBeforeDeletion verifies again that a runtime belongs to its Kyma, for a controller that is about to delete
+// objects there. A deletion may wait for hours, for example for custom resources of users, and another owner may take
+// the runtime over in the meantime. If the last verification is more recent than five seconds,
+// VerifyOwnerBeforeDeletion sends no request; otherwise it reads the Kyma in the runtime. If the runtime belongs to
+// another owner, the pool refuses the connection from then on, its subscribers are notified, and the returned error
+// fulfils [runtimes.IsRuntimeRefused].
+func (r *Reconciler) VerifyOwnerBeforeDeletion(ctx context.Context, kymaKey types.NamespacedName,
+	rt *runtimes.Runtime) error {
+	if r.Runtimes.IsOwnerVerifiedWithin(rt, ownerVerificationPeriod) {
+		return nil
+	}
+	kyma := &v1beta2.Kyma{}
+	if err := r.Client.Get(ctx, kymaKey, kyma); apierrors.IsNotFound(err) {
+		kyma = nil // a Manifest may outlive its Kyma
+	} else if err != nil {
+		return fmt.Errorf("reading Kyma %s: %w", kymaKey.Name, err)
+	}
+	remote, err := r.readRemote(ctx, rt, kymaKey.Name)
+	if err != nil && loop.Reason(err) != v1beta2.ReasonRuntimeKymaInvalid {
+		return err
+	}
+	_, err = ownership.Verify(ctx, rt.Cluster, ownership.AnnotationsOrNil(remote),
+		r.claim(withoutTakeover(kyma, kymaKey), rt))
+	if refusal, ok := errors.AsType[*ownership.Refusal](err); ok {
+		refused := &runtimes.Error{Code: refusal.Code, Runtime: kymaKey.Name, Message: refusal.Error()}
+		r.Runtimes.Refuse(kymaKey.Name, rt, "", refused)
+		return refused
+	}
+	if err == nil {
+		r.Runtimes.MarkOwned(kymaKey.Name, rt, "")
+	}
+	return err
 }

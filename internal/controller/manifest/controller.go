@@ -75,6 +75,10 @@ type Options struct {
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
+	// VerifyOwner verifies that a runtime still belongs to a Kyma, before objects are deleted there. If the runtime
+	// belongs to another owner, the error of VerifyOwner fulfils runtimes.IsRuntimeRefused. If VerifyOwner is nil, the
+	// owner is verified only by the pool.
+	VerifyOwner func(ctx context.Context, kyma types.NamespacedName, rt *runtimes.Runtime) error
 	// ControlPlane is the cluster on which modules with target control-plane are installed. If ControlPlane is not set,
 	// no module can be installed on the control plane.
 	ControlPlane target.ControlPlane

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -29,10 +30,31 @@ func (n *run) connectOrRelease(ctx context.Context) error {
 		return n.removeFinalizers(ctx)
 	}
 	err := n.connect(ctx)
+	if err == nil && n.runtime == nil { // connect opens no connection for a module that is Ready
+		err = n.connectBy(ctx, n.cluster.Get)
+	}
 	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
 		return n.releaseOrAwaitAccessSecret(ctx, e)
 	}
 	n.refs = inventory.Refs(n.manifest.Status.Synced)
+	if err != nil {
+		return err
+	}
+	return n.verifyOwner(ctx)
+}
+
+// verifyOwner verifies that the runtime still belongs to the Kyma of the Manifest, because a deletion may have waited
+// long enough for a takeover by another Kyma or control plane.
+func (n *run) verifyOwner(ctx context.Context) error {
+	if n.VerifyOwner == nil || n.cluster.IsControlPlaneTarget() {
+		return nil
+	}
+	kyma := client.ObjectKey{Namespace: n.manifest.Namespace, Name: n.manifest.KymaName()}
+	err := n.VerifyOwner(ctx, kyma, n.runtime)
+	if runtimes.IsRuntimeRefused(err) {
+		n.runtime = nil
+		return reconcile.TerminalError(err)
+	}
 	return err
 }
 

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -467,5 +469,49 @@ func TestReleaseNeedsRemovedAccessSecret(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestNothingIsDeletedForAnotherOwner checks that a Manifest whose deletion waits for a custom resource deletes nothing
+// once another Kyma or control plane has taken the runtime over, and that it goes on if the runtime is given back.
+func TestNothingIsDeletedForAnotherOwner(t *testing.T) {
+	b := newSampleBench(t, v1beta2.CreateAndDelete)
+	var owner error
+	var verified []types.NamespacedName
+	b.r.VerifyOwner = func(_ context.Context, kyma types.NamespacedName, rt *runtimes.Runtime) error {
+		if verified = append(verified, kyma); rt == nil {
+			t.Error("the owner is verified without a connection")
+		}
+		return owner
+	}
+	b.settle(v1beta2.StateReady)
+	if len(verified) != 0 {
+		t.Errorf("an installation verifies the owner of %v", verified)
+	}
+	b.delete()
+	owner = &runtimes.Error{Code: v1beta2.ReasonRuntimeTaken, Runtime: "a", Message: "it belongs to z"}
+	b.runtime.take()
+	for range 3 {
+		if _, err := b.reconcile(); err == nil {
+			t.Error("a reconcile of the deletion returns no error")
+		}
+	}
+	if got := b.runtime.take(); len(got) != 0 {
+		t.Errorf("sent %q to the runtime of another owner", got)
+	}
+	if want := (types.NamespacedName{Namespace: "kcp-system", Name: "a"}); !slices.Contains(verified, want) {
+		t.Errorf("verified %v, want %v", verified, want)
+	}
+	if reason, message := readyMessage(t, b.manifest()); reason != v1beta2.ReasonRuntimeTaken {
+		t.Errorf("reason %s, %s", reason, message)
+	}
+	owner = nil
+	for range 20 {
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.manifest() != nil || b.runtime.object(configMaps+"a") != nil {
+		t.Error("the runtime was given back, but the module is not deleted")
 	}
 }

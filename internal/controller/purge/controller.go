@@ -54,6 +54,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -79,6 +80,10 @@ type Options struct {
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
+	// VerifyOwner verifies that a runtime still belongs to a Kyma, before objects are deleted there. If the runtime
+	// belongs to another owner, the error of VerifyOwner fulfils runtimes.IsRuntimeRefused. If VerifyOwner is nil, the
+	// owner is verified only by the pool.
+	VerifyOwner func(ctx context.Context, kyma types.NamespacedName, rt *runtimes.Runtime) error
 	// Events records events about deleted objects.
 	Events events.EventRecorder
 	// Grace is the time between the deletion of the first Manifest and the purge of the runtime. If Grace is 0, no
@@ -304,6 +309,9 @@ func (n *run) connectOrEndPurge(ctx context.Context) error {
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.connectionChangeNotifier(client.ObjectKeyFromObject(n.kyma)),
 	})
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
+	if err == nil && n.VerifyOwner != nil {
+		err = n.VerifyOwner(ctx, client.ObjectKeyFromObject(n.kyma), rt)
+	}
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		n.memory = n.memoryOf(nil)
 		switch {

@@ -1,6 +1,7 @@
 package purge
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -579,5 +581,28 @@ func TestNewChecksItsOptions(t *testing.T) {
 		if _, err := New(o); err == nil {
 			t.Errorf("%s: got no error", name)
 		}
+	}
+}
+
+// TestRuntimeOfAnotherOwnerIsNotPurged checks that a runtime is not purged if another Kyma or control plane has taken
+// it over since the deletion began.
+func TestRuntimeOfAnotherOwnerIsNotPurged(t *testing.T) {
+	s := newServer(t)
+	s.add(thingPath+"own", nil)
+	taken := func(_ context.Context, kyma types.NamespacedName, rt *runtimes.Runtime) error {
+		if rt == nil || kyma.Name != "k" {
+			t.Errorf("verified Kyma %s with connection %v", kyma, rt)
+		}
+		return &runtimes.Error{Code: v1beta2.ReasonRuntimeTaken, Runtime: "k", Message: "it belongs to z"}
+	}
+	r, _ := newReconciler(t, s, Options{Grace: time.Minute, VerifyOwner: taken}, kyma(time.Hour, v1beta2.FinalizerKyma),
+		manifest())
+	r.reconcile(t)
+	if got := s.take(); got != nil || !s.has(thingPath+"own") {
+		t.Errorf("sent %q to the runtime of another owner", got)
+	}
+	r.VerifyOwner = func(context.Context, types.NamespacedName, *runtimes.Runtime) error { return nil }
+	if r.reconcile(t); s.has(thingPath + "own") {
+		t.Error("the custom resource is not deleted, although the runtime belongs to the Kyma")
 	}
 }
