@@ -123,12 +123,12 @@ type Reconciler struct {
 	Options
 	gates       *gate.Reader
 	gateResults *gate.Cache
+	notifier    *gate.Notifier        // notifies the webhooks of promotions
 	checker     *preflight.Checker    // nil if Check is nil
-	trigger     queueing.Trigger      // enqueues modules whose versions were checked, or whose gates were read
+	trigger     queueing.Trigger      // enqueues modules whose versions were checked, gates read, or webhooks notified
 	budgets     failurebudget.Budgets // find the failure that halts a rollout
 
 	forecasts map[string]forecast  // by name of an active rollout; only used by the one worker
-	notified  map[string]time.Time // by module/channel: when the webhook of its promotion was called; likewise
 	counted   map[string]time.Time // by module: when the runtimes with withdrawn versions were counted; likewise
 	clock     rollout.Clock        // likewise
 	begun     time.Time            // when the Reconciler was made, for the monotonic clock
@@ -163,9 +163,10 @@ func New(o Options) (*Reconciler, error) {
 	r := &Reconciler{Options: o, gates: &gate.Reader{Allow: o.GateAllow}, active: map[string]bool{},
 		flights: map[string]flight{},
 		moves:   map[string]pendingMove{}, lastPass: map[string]time.Time{},
-		forecasts: map[string]forecast{}, notified: map[string]time.Time{}, counted: map[string]time.Time{}}
+		forecasts: map[string]forecast{}, counted: map[string]time.Time{}}
 	r.begun = time.Now()
 	r.gateResults = gate.NewCache(r.gates, r.triggerModule)
+	r.notifier = gate.NewNotifier(r.gates, r.triggerModule)
 	r.checker = r.newChecker()
 	return r, nil
 }
@@ -184,6 +185,9 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	if err := mgr.Add(r.gateResults); err != nil {
 		return fmt.Errorf("adding the reader of gates: %w", err)
+	}
+	if err := mgr.Add(r.notifier); err != nil {
+		return fmt.Errorf("adding the notifier of promotions: %w", err)
 	}
 	if err := (policies{r}).register(mgr); err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,12 +13,10 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/gate"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/promotion"
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
-
-// notifyInterval is the time after which a webhook that did not answer is notified again.
-const notifyInterval = 5 * time.Minute
 
 // judgePromotions decides which promotions between the channels of the module are due, and records the results in the
 // parameter statuses, the statuses of the channels that will be written. judgePromotions returns the promotions that
@@ -48,7 +45,7 @@ func (p *pass) judgePromotions(ctx context.Context, statuses []v1beta2.ChannelSt
 			}
 		}
 		if is.Status != nil && is.Status.State == v1beta2.PromotionProposed {
-			p.notifyPromotionProposal(ctx, s.Channel, was, is)
+			p.notifyPromotionProposal(s.Channel, was, is)
 		}
 		if is.Status != nil && is.Status.State == v1beta2.PromotionApplying {
 			moves = append(moves, s)
@@ -91,9 +88,9 @@ func (p *pass) fieldManagersOf(ctx context.Context, channelName string) ([]strin
 	return promotion.Owners(live, channelName), nil
 }
 
-// notifyPromotionProposal records a new proposal: an event, and a request to the webhook.
-func (p *pass) notifyPromotionProposal(ctx context.Context, toChannel string, was *v1beta2.ChannelPromotion,
-	is promotion.Result) {
+// notifyPromotionProposal records a new proposal: an event, and a notification of the webhook. The notification is sent
+// in another goroutine, because a webhook that does not answer would delay the halts of all modules.
+func (p *pass) notifyPromotionProposal(toChannel string, was *v1beta2.ChannelPromotion, is promotion.Result) {
 	s := is.Status
 	if (was == nil || was.State != s.State || was.Version != s.Version) && p.Events != nil {
 		p.Events.Eventf(p.release, nil, corev1.EventTypeNormal, v1beta2.EventPromotionProposed, "Coordinate", "%s",
@@ -108,26 +105,22 @@ func (p *pass) notifyPromotionProposal(ctx context.Context, toChannel string, wa
 	if was != nil {
 		s.WebhookError = was.WebhookError
 	}
-	key := p.release.Name + "/" + toChannel
-	if wait := notifyInterval - p.now.Sub(p.notified[key]); wait > 0 && s.WebhookError != "" {
-		p.requeueAfter(wait)
-		return
-	}
-	p.notified[key] = p.now
 	current, _ := p.release.ChannelVersion(toChannel)
 	body, err := json.Marshal(map[string]any{"module": p.release.Name, "from": s.From, "to": toChannel,
 		"version": s.Version,
 		"current": current, "evidence": s.Evidence})
+	isDelivered := false
 	if err == nil {
-		var answer any
-		err = p.gates.Send(ctx, http.MethodPost, is.Promotion.Webhook.URL, body, &answer)
+		isDelivered, err = p.notifier.Deliver(p.release.Name+"/"+toChannel, gate.Notification{Module: p.release.Name,
+			ID: s.Version, URL: is.Promotion.Webhook.URL, Body: body})
 	}
-	if err != nil {
+	switch {
+	case isDelivered:
+		s.Notified, s.WebhookError = s.Version, ""
+	case err != nil:
 		s.WebhookError = text.ClipLine(err.Error(), 256)
-		p.requeueAfter(notifyInterval)
-		return
+		p.requeueAfter(gate.NotificationRetryInterval)
 	}
-	s.Notified, s.WebhookError = s.Version, ""
 }
 
 // applyPromotedVersion moves a channel to the promoted version. The request of applyPromotedVersion sets, and its field

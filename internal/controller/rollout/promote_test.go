@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/rollout/gate"
 )
 
 // promoted returns a fleet in which version 2.0.0 of channel fast may be promoted to channel regular. The promotion has
@@ -66,45 +67,60 @@ func (f *fleet) promotion() *v1beta2.ChannelPromotion {
 	return p
 }
 
-// TestPropose checks that a proposal causes an event and one request to the webhook, and moves no channel. No time
-// passes during the test, so no request is stopped by its timeout.
+// TestPropose checks that a proposal causes an event and one notification of the webhook, and moves no channel. A
+// webhook that does not answer delays no reconcile.
 func TestPropose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		requests, code := 0, http.StatusServiceUnavailable
-		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			requests++
-			w.WriteHeader(code)
-			_, _ = w.Write([]byte("{}"))
-		}))
-		defer hook.Close()
-		f := promoted(t, v1beta2.PromotionPropose, hook.URL+"/hook")
+		requests, answer := atomic.Int32{}, make(chan string)
+		f := promoted(t, v1beta2.PromotionPropose, gateHost+"/hook")
+		f.gates.Client = &http.Client{Transport: answering(func(r *http.Request) string {
+			requests.Add(1)
+			select {
+			case text := <-answer:
+				return text
+			case <-r.Context().Done():
+				return ""
+			}
+		})}
+		go func() { _ = f.notifier.Start(t.Context()) }()
 		recorder := events.NewFakeRecorder(10)
 		f.Events = recorder
 		f.own("argocd", "2.0.0", "1.0.0") // an owner does not matter
-		f.pass()
-		if p := f.promotion(); p.State != v1beta2.PromotionProposed || p.WebhookError == "" || requests > 0 {
-			t.Fatalf("the address is not allowed: %+v, %d requests", p, requests)
+		passes := func() *v1beta2.ChannelPromotion {
+			t.Helper()
+			f.pass()
+			synctest.Wait()
+			begin := time.Now()
+			f.pass()
+			if waited := time.Since(begin); waited > 0 {
+				t.Errorf("the reconcile took %s", waited)
+			}
+			return f.promotion()
+		}
+		if p := passes(); p.State != v1beta2.PromotionProposed || p.WebhookError == "" || requests.Load() > 0 {
+			t.Fatalf("the address is not allowed: %+v, %d requests", p, requests.Load())
 		}
 		if len(recorder.Events) != 1 {
 			t.Errorf("%d events", len(recorder.Events))
 		}
-		f.gates.Allow = []string{hook.URL}
-		clear(f.notified)
-		f.pass()
-		if p := f.promotion(); p.WebhookError == "" || requests != 1 {
-			t.Fatalf("the webhook does not work: %+v, %d requests", p, requests)
+		f.gates.Allow = []string{gateHost}
+		time.Sleep(gate.NotificationRetryInterval)
+		passes()
+		time.Sleep(time.Minute) // beyond the timeout of the request
+		if p := passes(); p.WebhookError == "" || requests.Load() != 1 {
+			t.Fatalf("the webhook does not answer: %+v, %d requests", p, requests.Load())
 		}
-		code = http.StatusOK
-		clear(f.notified)
-		f.pass()
-		if p := f.promotion(); p.Notified != "2.0.0" || p.WebhookError != "" || requests != 2 {
-			t.Fatalf("it works: %+v, %d requests", p, requests)
+		time.Sleep(gate.NotificationRetryInterval)
+		passes()
+		answer <- "{}"
+		if p := passes(); p.Notified != "2.0.0" || p.WebhookError != "" || requests.Load() != 2 {
+			t.Fatalf("it works: %+v, %d requests", p, requests.Load())
 		}
 		before := f.release(t.Context())
-		f.pass()
-		if is := f.release(t.Context()); is.ResourceVersion != before.ResourceVersion || requests != 2 ||
+		passes()
+		if is := f.release(t.Context()); is.ResourceVersion != before.ResourceVersion || requests.Load() != 2 ||
 			is.Spec.Channels[1].Version != "1.0.0" && is.Spec.Channels[0].Version != "1.0.0" {
-			t.Errorf("a proposal is repeated, or moves something: %d requests, %+v", requests, is.Spec)
+			t.Errorf("a proposal is repeated, or moves something: %d requests, %+v", requests.Load(), is.Spec)
 		}
 	})
 }

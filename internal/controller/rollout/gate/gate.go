@@ -7,6 +7,10 @@
 //	err := mgr.Add(c)                          // reads the gates
 //	results, next := c.RequestResults(rollout) // returns at once
 //
+//	n := gate.NewNotifier(g, enqueueModule)
+//	err = mgr.Add(n)                           // sends the notifications
+//	isDelivered, err := n.Deliver("keda/regular", gate.Notification{…}) // returns at once
+//
 // # How it works
 //
 // A gate passes or fails only if the answer of the service is unambiguous. With any other answer, or without an answer
@@ -16,7 +20,7 @@
 // The method RequestResults sends no request itself: it returns the last results from memory, and requests a read of
 // each gate at most once per Interval. Other goroutines read the gates, at most maxParallel at the same time, so a
 // server that does not answer delays no rollout without a gate. A result is used until the next one, for at most
-// maxAge.
+// maxAge. Notifications are sent in the same way, until the webhook has accepted them.
 //
 // # What it does not do
 //
