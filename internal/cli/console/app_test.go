@@ -115,6 +115,15 @@ func TestReadInput(t *testing.T) {
 	if ExitCode(err) != ExitUsage || !strings.HasPrefix(err.Error(), "--key: ") {
 		t.Errorf("a missing file: %v", err)
 	}
+	const limit = 1 << 20
+	a.In = strings.NewReader(strings.Repeat("x", limit))
+	if data, err := a.ReadInput("--key", "-"); err != nil || len(data) != limit {
+		t.Errorf("1 MiB: %d bytes, %v", len(data), err)
+	}
+	a.In = strings.NewReader(strings.Repeat("x", limit+1))
+	if _, err = a.ReadInput("--key", "-"); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("more than 1 MiB would be cut off: %v", err)
+	}
 }
 
 // TestGroup checks that a group of commands shows its help, and suggests a similar command if the given command is
