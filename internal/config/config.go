@@ -85,7 +85,7 @@ type Manager struct {
 	PprofBindAddress string
 	// MemoryTarget is the target for the memory of the process, in bytes; at least 64 MiB. Below the target, the
 	// garbage collector runs less often than with Go's default, which saves CPU time. Between MemoryTarget and twice
-	// MemoryTarget, the garbage collector runs more and more often. MemoryTarget is not a limit: if 1.5 times the size
+	// MemoryTarget, the garbage collector runs more and more often. MemoryTarget is not a limit: if 1.8 times the size
 	// of the live objects exceeds MemoryTarget, the process uses more memory. If MemoryTarget is 0, $GOGC and
 	// $GOMEMLIMIT apply instead. The default MemoryTarget is 1.375 GiB, which is enough for 10,000 runtimes.
 	MemoryTarget int64

@@ -31,6 +31,29 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
+// TestMemoryLimit checks that the memory limit is the target as long as the live objects may still grow.
+func TestMemoryLimit(t *testing.T) {
+	const mib, target = 1 << 20, 1400 << 20
+	cases := map[string]struct {
+		reason string
+		use    memoryUse
+		want   int64
+	}{
+		"Begin": {"nothing was collected yet", memoryUse{all: 20 * mib}, target},
+		"Fits":  {"700 × 1.8 + 100", memoryUse{live: 700 * mib, heap: 1000 * mib, all: 1100 * mib}, target},
+		"Grows": {"800 × 1.8 + 100", memoryUse{live: 800 * mib, heap: 1000 * mib, all: 1100 * mib}, 1540 * mib},
+		"Stacks": {"they grow, too", memoryUse{live: 800 * mib, stacks: 100 * mib, heap: 1000 * mib, all: 1100 * mib},
+			1590 * mib},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := memoryLimit(target, c.use); got != c.want {
+				t.Errorf("%s: %d MiB, want %d", c.reason, got/mib, c.want/mib)
+			}
+		})
+	}
+}
+
 // TestMemoryNow checks that all values are measured and plausible.
 func TestMemoryNow(t *testing.T) {
 	debug.FreeOSMemory() // collects
