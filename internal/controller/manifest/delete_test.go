@@ -236,12 +236,14 @@ func TestDeleteForbidden(t *testing.T) {
 	}
 }
 
-// TestHandOver checks that the objects stay without our labels and annotations, and that the Manifest is deleted.
+// TestHandOver checks that the objects stay without our labels and annotations, and that the Manifest is deleted, also
+// if no connection to the runtime is open.
 func TestHandOver(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"), configMap("b", "1"))
 	b.settle(v1beta2.StateReady)
 	b.runtime.drop(configMaps + "b")
+	b.r.Runtimes.Remove("a") // closes the connection, as when the runtime is idle
 	b.edit(func(m *v1beta2.Manifest) {
 		m.Annotations = map[string]string{v1beta2.AnnotationIsUnmanaged: v1beta2.ValueTrue}
 	})
