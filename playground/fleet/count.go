@@ -57,9 +57,10 @@ func (s *sorts) ensureSortID(verb, resource string) uint32 {
 // Counts has numbers of requests and of bytes.
 type Counts struct {
 	// Requests is the number of requests by verb and resource. The keys of the result have the form "apply
-	// deployments.apps" or "get discovery". The verbs are the verbs of Kubernetes, and apply for server-side apply.
-	// Requests that were not served are counted under one of the following words: "unauthorized", "unknown" for a path
-	// that does not exist, or the effect of a Fault: "cut", "throttled" or "failed".
+	// deployments.apps" or "get discovery". The verbs are the verbs of Kubernetes, apply for server-side apply, and
+	// review for a review of rights. Requests that were not served are counted under one of the following words:
+	// "unauthorized", "unknown" for a path that does not exist, or the effect of a Fault: "cut", "throttled" or
+	// "failed".
 	Requests map[string]int
 	// In and Out are the numbers of bytes that the cluster received and sent on the wire, including TLS.
 	In, Out int64

@@ -73,6 +73,11 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.serveNonResource(w, r)
 		return
 	}
+	if p.key == ruleReviews && r.Method == http.MethodPost {
+		c.count("review", "selfsubjectrulesreviews.authorization.k8s.io") // it changes nothing, so it is not a create
+		c.write(w, http.StatusCreated, jsonType, []byte(allRules))
+		return
+	}
 	k := c.kindOf(p.key)
 	if k != nil && k.custom && p.subresource != "" && !hasSubresource(k, p.subresource) {
 		c.count("", "unknown")
@@ -86,6 +91,14 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.serveResource(w, r, k, p)
 }
+
+// A SelfSubjectRulesReview asks for the rights of the credential. Each credential of a simulated cluster has all
+// rights.
+var ruleReviews = kindKey{group: "authorization.k8s.io", version: "v1", plural: "selfsubjectrulesreviews"}
+
+const allRules = `{"kind":"SelfSubjectRulesReview","apiVersion":"authorization.k8s.io/v1","metadata":{},"spec":{},` +
+	`"status":{"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}],` +
+	`"nonResourceRules":[{"verbs":["*"],"nonResourceURLs":["*"]}],"incomplete":false}}`
 
 func hasSubresource(k *kind, subresource string) bool {
 	return slices.Contains(k.subresources, subresource)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
 const (
@@ -13,12 +15,13 @@ const (
 )
 
 // measureDeletion deletes all Kymas. measureDeletion waits until the Kymas, and the objects that the manager installed
-// for them in the clusters, are deleted.
+// for them in the clusters, are deleted. With --dead-in-delete, some clusters are dead at first, and work again when
+// the others are deleted.
 func measureDeletion(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	before, goneAt := r.fleet.Counts(), newRace(r.clusters)
+	before, goneAt, dead := r.fleet.Counts(), newRace(r.clusters), r.startDeletionFaults()
 	stop := r.kymas.onKymaChange(func(i int, k shown) {
 		if !k.there {
 			goneAt.markFinished(i)
@@ -31,7 +34,9 @@ func measureDeletion(ctx context.Context, r *rig, s *Scenario) error {
 	})
 	begin := time.Now()
 	err := inParallel(ctx, r.clusters, func(i int) error {
-		goneAt.markStarted(i)
+		if !dead[i] {
+			goneAt.markStarted(i)
+		}
 		return r.deleteKymaOfCluster(ctx, i)
 	})
 	if err != nil {
@@ -40,12 +45,50 @@ func measureDeletion(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.await(ctx, goneAt, "all Kymas to be gone"); err != nil {
 		return err
 	}
-	s.Seconds, s.Clusters, s.Installs = time.Since(begin).Seconds(), r.clusters, r.clusters*len(r.modules)
-	s.Latencies["gone"] = latencyOf(goneAt.finishedDurations())
+	s.Seconds, s.Latencies["gone"] = time.Since(begin).Seconds(), latencyOf(goneAt.finishedDurations())
+	s.Clusters, s.Installs = r.clusters, r.clusters*len(r.modules)
+	if err := r.healAndAwaitDeletion(ctx, s, goneAt, dead); err != nil {
+		return err
+	}
 	s.Values[deleteRequests] = float64(sumOfCounts(countDifferences(before.Requests,
 		r.fleet.Counts().Requests))) / float64(
 		r.clusters)
 	return r.settleAndRecordLeftovers(ctx, s)
+}
+
+// startDeletionFaults makes the clusters of --dead-in-delete dead: one half of them refuses connections, the other half
+// never answers. startDeletionFaults returns these clusters.
+func (r *rig) startDeletionFaults() (dead map[int]bool) {
+	if r.DeadInDelete == 0 {
+		return nil
+	}
+	dead = map[int]bool{}
+	for n, i := range r.chooseClusters(float64(r.DeadInDelete)/100, 0) {
+		dead[i] = true
+		fault := fleet.Fault{Dead: fleet.Refused}
+		if n%2 == 1 {
+			fault.Dead = fleet.BlackHole
+		}
+		r.fleet.Cluster(i).Fault(fault)
+	}
+	return dead
+}
+
+// healAndAwaitDeletion heals the clusters that are dead during the deletion, and waits until their Kymas are gone, too.
+func (r *rig) healAndAwaitDeletion(ctx context.Context, s *Scenario, goneAt *race, dead map[int]bool) error {
+	if len(dead) == 0 {
+		return nil
+	}
+	begin := time.Now()
+	for i := range dead {
+		goneAt.markStarted(i)
+		r.fleet.Cluster(i).Heal()
+	}
+	if err := r.await(ctx, goneAt, "the Kymas of dead clusters to be gone"); err != nil {
+		return err
+	}
+	s.Values["dead clusters are gone after they were healed, s"] = time.Since(begin).Seconds()
+	return nil
 }
 
 // settleAndRecordLeftovers records the Deployments that remain in the clusters after the deletion.

@@ -26,7 +26,7 @@ func measureEnablingExtraModule(ctx context.Context, r *rig, s *Scenario) error 
 	for i := range before {
 		before[i] = r.fleet.Cluster(i).Counts()
 	}
-	quiet, err := r.enableExtraModuleOneByOne(ctx, "quiet", func() bool { return false })
+	quiet, err := r.enableExtraModuleOneByOne(ctx, "quiet", nil, func() bool { return false })
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func measureEnablingExtraModule(ctx context.Context, r *rig, s *Scenario) error 
 		all, done := o.appliedAt.startedAndFinished()
 		return done == all
 	}
-	busy, err := r.enableExtraModuleOneByOne(ctx, "during "+o.module.name+" "+o.version, through)
+	busy, err := r.enableExtraModuleOneByOne(ctx, "during "+o.module.name+" "+o.version, nil, through)
 	if err != nil {
 		return err
 	}
@@ -103,11 +103,12 @@ func moduleWrites(counts map[string]int) int {
 	return sumOfWrites(ofModules)
 }
 
-// enableExtraModuleOneByOne adds the extra module in some clusters, spread over the fleet. Each edit begins when the
+// enableExtraModuleOneByOne adds the extra module in some clusters, spread over the fleet, but not in those of the map
+// dead, where the module would never be applied. Each edit begins when the
 // module of the previous edit is applied. No further edit begins when the function isOver() returns true.
 // enableExtraModuleOneByOne then waits until the module is Ready in all these clusters.
-func (r *rig) enableExtraModuleOneByOne(ctx context.Context, progressText string, isOver func() bool) (
-	*rollout, error) {
+func (r *rig) enableExtraModuleOneByOne(ctx context.Context, progressText string, dead map[int]bool,
+	isOver func() bool) (*rollout, error) {
 	n := min(r.Edits, r.clusters)
 	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
 	r.stage.setText(func() string { return fmt.Sprintf("edits, %s: %s", progressText, o) })
@@ -128,6 +129,9 @@ func (r *rig) enableExtraModuleOneByOne(ctx context.Context, progressText string
 			break
 		}
 		i := spreadIndex(k, n, r.clusters)
+		if dead[i] {
+			continue
+		}
 		o.appliedAt.markStarted(i)
 		o.readyAt.markStarted(i)
 		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName,

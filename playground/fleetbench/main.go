@@ -15,22 +15,23 @@ import (
 
 // options holds the values of the flags.
 type options struct {
-	Clusters    []int
-	Modules     int
-	Objects     int
-	Catalog     int
-	Scenario    string
-	Out         string
-	WatchMode   string
-	Manager     string
-	ManagerArgs []string
-	Idle        time.Duration
-	Edits       int
-	Keep        string
-	Profile     string
-	Replicas    int
-	FailAfter   int
-	Brief       bool
+	Clusters     []int
+	Modules      int
+	Objects      int
+	Catalog      int
+	Scenario     string
+	Out          string
+	WatchMode    string
+	Manager      string
+	ManagerArgs  []string
+	Idle         time.Duration
+	Edits        int
+	Keep         string
+	Profile      string
+	Replicas     int
+	FailAfter    int
+	DeadInDelete int
+	Brief        bool
 
 	remember time.Duration // time for which agents keep delivered events
 	watched  time.Duration // time for which dead clusters are observed after the others are done
@@ -74,6 +75,9 @@ func main() {
 		"replicas of the manager; if there are several, all work, each on some of the runtimes")
 	f.IntVar(&o.FailAfter, "fail-after", 0,
 		"percentage of the clusters that have the bad version of scenario rollout before it fails in one of them")
+	f.IntVar(&o.DeadInDelete, "dead-in-delete", 0,
+		"percentage of the clusters that are dead while all Kymas are deleted in scenario delete; they work again when "+
+			"the others are deleted")
 	f.BoolVar(&o.Brief, "brief", false,
 		"shorten what takes its time by itself: idle, waiting until agents have forgotten, watching the dead")
 	f.StringVar(&o.Keep, "keep", "", "folder for logs of manager and control plane; none if empty")
@@ -119,6 +123,9 @@ func (o *options) completeAndValidate() ([]scenario, error) {
 	}
 	if o.FailAfter < 0 || o.FailAfter > 10 {
 		return nil, fmt.Errorf("--fail-after is %d, want 0 to 10", o.FailAfter)
+	}
+	if o.DeadInDelete < 0 || o.DeadInDelete > 90 {
+		return nil, fmt.Errorf("--dead-in-delete is %d, want 0 to 90", o.DeadInDelete)
 	}
 	o.remember, o.watched, o.calm, o.soak = time.Minute, time.Minute, 3*time.Second, 5*time.Second
 	if o.Brief {

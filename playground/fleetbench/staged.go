@@ -148,7 +148,7 @@ func (r *rig) measureGoodRollout(ctx context.Context, s *Scenario) (disturbed ma
 		all, done := o.readyAt.startedAndFinished()
 		return done == all || seen.stateOf(name).phase == v1beta2.RolloutHalted
 	}
-	edits, err := r.enableExtraModuleOneByOne(ctx, "during "+name, through)
+	edits, err := r.enableExtraModuleOneByOne(ctx, "during "+name, dead, through)
 	if err != nil {
 		return nil, err
 	}
