@@ -19,7 +19,7 @@ const (
 	// maxAge is the age from which a result is not used any more. maxAge is longer than Interval, so that the last
 	// result is used while a gate is read again.
 	maxAge = 2 * Interval
-	// maxParallel is the maximum number of gates that are read at the same time.
+	// maxParallel is the maximum number of gates that are read at the same time, and of webhooks that are notified.
 	maxParallel = 8
 )
 
@@ -115,19 +115,26 @@ func (c *Cache) Forget(isForgotten func(rollout string) bool) {
 
 // Start reads the requested gates until the context ends.
 func (c *Cache) Start(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, c.queue.ShutDown)
+	processQueue(ctx, c.queue, c.read)
+	return nil
+}
+
+// processQueue calls the function process with each item of the queue, in maxParallel goroutines, until the context
+// ends.
+func processQueue[T comparable](ctx context.Context, queue workqueue.TypedInterface[T],
+	process func(context.Context, T)) {
+	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
 	var workers sync.WaitGroup
 	for range maxParallel {
 		workers.Go(func() {
-			for k, isShutDown := c.queue.Get(); !isShutDown; k, isShutDown = c.queue.Get() {
-				c.read(ctx, k)
-				c.queue.Done(k)
+			for item, isShutDown := queue.Get(); !isShutDown; item, isShutDown = queue.Get() {
+				process(ctx, item)
+				queue.Done(item)
 			}
 		})
 	}
 	workers.Wait()
-	return nil
 }
 
 // read reads one gate if a read is requested, and stores the result.

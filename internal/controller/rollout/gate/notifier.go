@@ -67,18 +67,7 @@ func (n *Notifier) Deliver(key string, m Notification) (isDelivered bool, err er
 
 // Start sends the requested notifications until the context ends.
 func (n *Notifier) Start(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, n.queue.ShutDown)
-	defer stop()
-	var workers sync.WaitGroup
-	for range maxParallel {
-		workers.Go(func() {
-			for key, isShutDown := n.queue.Get(); !isShutDown; key, isShutDown = n.queue.Get() {
-				n.send(ctx, key)
-				n.queue.Done(key)
-			}
-		})
-	}
-	workers.Wait()
+	processQueue(ctx, n.queue, n.send)
 	return nil
 }
 
