@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
 // Some changes of a status are soon followed by others: a module whose version changes is Processing, and then Ready; a
@@ -38,19 +39,24 @@ const (
 )
 
 // deferSave returns how long saving the status may be deferred, or 0 if it has to be saved now. The first row that
-// matches decides. The delays of rows 2 and 4 begin with the first reconcile with such a change:
+// matches decides. The delays of rows 2, 4 and 5 begin with the first reconcile with such a change:
 //
 //	1  the runtime does not serve the kinds of a new Kyma yet   processingSaveDelay after this reconcile
 //	2  only the agent has changed                               agentSaveDelay
 //	3  a person waits for the runtime                           saved now
 //	4  modules that worked are Processing                       processingSaveDelay
-//	5  any other                                                saved now
+//	5  a deletion makes progress, and is saved already          processingSaveDelay
+//	6  any other                                                saved now
 func (n *run) deferSave(saved client.Object) (after time.Duration) {
 	if n.found.isTransient {
 		return processingSaveDelay
 	}
 	var delay time.Duration
-	if n.kyma.DeletionTimestamp.IsZero() {
+	isDeleting := !n.kyma.DeletionTimestamp.IsZero()
+	switch {
+	case isDeleting && n.hasDeletionProgressed(&saved.(*v1beta2.Kyma).Status):
+		delay = processingSaveDelay
+	case !isDeleting:
 		switch classifyChange(&n.kyma.Status, &saved.(*v1beta2.Kyma).Status) {
 		case agentConnects:
 			delay = agentSaveDelay
@@ -68,12 +74,25 @@ func (n *run) deferSave(saved client.Object) (after time.Duration) {
 		if m.deferredAt.IsZero() {
 			m.deferredAt = time.Now()
 		}
-		after = max(0, delay-time.Since(m.deferredAt))
+		if after = max(0, delay-time.Since(m.deferredAt)); after == 0 {
+			m.deferredAt = time.Time{}
+		}
 	})
-	if after > 0 && !n.InCluster {
+	if after > 0 && !n.InCluster && !isDeleting {
 		n.cacheRemoteForNextReconcile()
 	}
 	return after
+}
+
+// hasDeletionProgressed reports whether the status of a Kyma that is being deleted has changed only because its
+// deletion makes progress, for example because it waits for other objects than before. A module that is removed is no
+// such change: the event about its removal is recorded when the status is saved, and the Kyma may be deleted before. A
+// status that is to be published to the runtime (n.remote) is no such change either.
+func (n *run) hasDeletionProgressed(saved *v1beta2.KymaStatus) bool {
+	isBlocked := n.isDeletionStuck() || n.deletion.runtimeLeft != "" || n.found.refused != nil ||
+		meta.IsStatusConditionFalse(saved.Conditions, v1beta2.ConditionReachable)
+	mustRecord := n.remote != nil || len(n.kyma.Status.Modules) != len(saved.Modules)
+	return saved.State == v1beta2.StateDeleting && !isBlocked && !mustRecord && !loop.Equal(&n.kyma.Status, saved)
 }
 
 // classifyChange compares a status with the saved status.

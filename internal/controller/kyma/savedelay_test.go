@@ -1,6 +1,7 @@
 package kyma
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -173,5 +174,44 @@ func TestDeferSave(t *testing.T) {
 		connected := processing()
 		connected.Agent = &v1beta2.AgentStatus{Connected: true}
 		expect(connected, agentSaveDelay) // a person waits for the modules, not for the agent
+	})
+}
+
+// TestDeferSaveOfDeletion checks that the progress of a deletion is saved after processingSaveDelay, and that the
+// beginning of the deletion and everything that a person has to know are saved at once.
+func TestDeferSaveOfDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testReconciler(t, Options{Urgent: queueing.NewUrgent(), InCluster: true})
+		saved := &v1beta2.Kyma{}
+		expect := func(operation string, edit func(*run), want time.Duration) {
+			t.Helper()
+			now := metav1.Now()
+			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", DeletionTimestamp: &now}}
+			k.Status.State, k.Status.LastOperation.Operation = v1beta2.StateDeleting, operation
+			n := &run{Reconciler: r, now: time.Now(), kyma: k}
+			edit(n)
+			if got := n.deferSave(saved); got != want {
+				t.Errorf("%s: deferred for %s, want %s", operation, got, want)
+			}
+		}
+		none := func(*run) {}
+		expect("it begins", none, 0)
+		saved.Status.State, saved.Status.LastOperation.Operation = v1beta2.StateDeleting, "it begins"
+		expect("it begins", none, 0)
+		expect("module", none, processingSaveDelay)
+		time.Sleep(processingSaveDelay / 2)
+		expect("agent", none, processingSaveDelay/2)
+		expect("unavailable", func(n *run) { n.deletion.unavailable = errors.New("no answer") }, 0)
+		expect("refused", func(n *run) { n.found.refused = errors.New("another owner") }, 0)
+		expect("left", func(n *run) { n.deletion.runtimeLeft = leftWithoutAccess }, 0)
+		expect("removed", func(n *run) { n.kyma.Status.Modules = []v1beta2.ModuleStatus{{Name: "a"}} }, 0)
+		expect("published", func(n *run) { n.remote = &v1beta2.Kyma{} }, 0)
+		expect("agent", none, processingSaveDelay)
+		time.Sleep(processingSaveDelay)
+		expect("agent", none, 0)
+		saved.Status.LastOperation.Operation = "agent"
+		expect("release", none, processingSaveDelay) // the delay begins again after each save
+		saved.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReachable, Status: metav1.ConditionFalse}}
+		expect("available again", none, 0)
 	})
 }
