@@ -15,10 +15,11 @@
 //	3  ContinueAndRequeueAfter(after)          run the next step; reconcile again after that time, even without an event
 //	4  Later(after, why)            stop, because the step has to wait; reconcile again after that time
 //	5  reconcile.TerminalError      stop; only a change of an object can help, so do not requeue
-//	6  any other error              stop; requeue with back-off
+//	6  a [Postponed] error          stop, because a request was not sent; keep the status; reconcile again later
+//	7  any other error              stop; requeue with back-off
 //
 // Done, ContinueAndRequeueAfter and Later (rows 2 to 4 of this table) return errors that are called answers: a step
-// that returns an answer has not failed. The errors in rows 5 and 6 of the table are called failures. Answers and
+// that returns an answer has not failed. The errors in rows 5 to 7 of the table are called failures. Answers and
 // failures can be wrapped with %w and joined with errors.Join, like other Go errors. If a failure is joined with an
 // answer such as Later, the failure determines how the reconcile continues. If a terminal error is joined with another
 // failure, the object is requeued with a back-off.
@@ -135,6 +136,15 @@ type Outcome struct {
 	Terminal bool
 }
 
+// Postponed is an error that says nothing about the object: a request was not sent, because the manager has more urgent
+// work. If a step fails with a Postponed error, the status stays as it was saved last.
+type Postponed interface {
+	error
+	// PostponedFor returns the time after which the object is reconciled again, unless an event triggers a reconcile
+	// before.
+	PostponedFor() time.Duration
+}
+
 // Reason returns the stable reason code of Err. The reason code is the result of the method Reason() string of the
 // first error in the chain of Err that has this method. If no error in the chain has this method, Reason returns "".
 func (o Outcome) Reason() string { return Reason(o.Err) }
@@ -163,6 +173,10 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 	out, err := r.runSteps(ctx, steps)
 	if broken := r.checkSpecUnchanged(); broken != nil {
 		return reconcile.Result{}, broken
+	}
+	if postponed, ok := errors.AsType[Postponed](out.Err); ok {
+		log.FromContext(ctx).V(1).Info("postponed", "step", out.Step, "problem", postponed.Error())
+		return reconcile.Result{RequeueAfter: postponed.PostponedFor()}, nil
 	}
 	if o.Report != nil {
 		o.Report(out)

@@ -113,6 +113,28 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// postponed is a Postponed error.
+type postponed struct{}
+
+func (postponed) Error() string               { return "postponed" }
+func (postponed) PostponedFor() time.Duration { return time.Minute }
+
+// TestPostponed checks that a request that was not sent changes nothing: the status stays, and the object is reconciled
+// later.
+func TestPostponed(t *testing.T) {
+	b := newBench(t)
+	result, err := Run(t.Context(), Options{Client: b, Controller: "kyma", Object: b.kyma,
+		Report: func(Outcome) { t.Error("a report about a request that was not sent") }},
+		Step{Name: "a", Do: func(context.Context) error {
+			b.kyma.Status.State = v1beta2.StateError
+			return fmt.Errorf("reading: %w", postponed{})
+		}},
+		Step{Name: "b", Do: func(context.Context) error { t.Error("the next step ran"); return nil }})
+	if err != nil || result.RequeueAfter != time.Minute || b.patches != 0 {
+		t.Errorf("%+v, %v and %d patches, want a reconcile after a minute and no patch", result, err, b.patches)
+	}
+}
+
 // TestStopped checks that the error of a reconcile is not a failure if it was cancelled because the manager stops. An
 // error because of a deadline is a failure.
 func TestStopped(t *testing.T) {

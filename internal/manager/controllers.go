@@ -181,8 +181,7 @@ func poolOptions(f foundation, r replica) runtimes.Options {
 	o := runtimes.Options{
 		Wrap: r.fence, UserAgent: r.cfg.UserAgent, Urgent: f.urgent,
 		Namespace: c.Namespace, Watch: c.WatchMode == config.WatchHub,
-		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency,
-		Memory: c.RuntimeMemoryLimit,
+		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency, Memory: c.RuntimeMemoryLimit,
 		PollIntervals: runtimes.PollIntervals{Watched: c.WatchedPollInterval,
 			Unwatched: c.PollInterval, Budget: c.PollBudget},
 	}
@@ -192,6 +191,7 @@ func poolOptions(f foundation, r replica) runtimes.Options {
 	if c.Mode == config.ModeInCluster {
 		o.Self = r.cfg
 	} else {
+		o.MaxStalled = max(c.MaxConcurrentKymaReconciles/4, 1)
 		o.VerifyOwner = f.queues.enqueueWithoutDelay
 		o.Cache, o.Live = f.manager.GetClient(), f.manager.GetAPIReader()
 	}

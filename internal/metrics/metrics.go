@@ -188,6 +188,13 @@ var (
 		Help: "Status patches that are sent later, because one runtime caused too many.",
 	}, []string{"controller"})
 
+	// RuntimeRequestsPostponed counts the requests to runtimes that were not sent or were cancelled, because too many
+	// requests wait for runtimes that do not answer.
+	RuntimeRequestsPostponed = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_runtime_requests_postponed_total",
+		Help: "Requests to a runtime that wait for its answer to a probe, because many other runtimes do not answer.",
+	})
+
 	// EventsDropped counts the events that are not recorded in the control plane, because the runtime has used its
 	// budget of events.
 	EventsDropped = prometheus.NewCounter(prometheus.CounterOpts{
@@ -498,7 +505,8 @@ func MustRegister(r prometheus.Registerer, s Sources) {
 	if fips140.Enforced() {
 		FIPSMode.Set(2)
 	}
-	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, SavesPostponed, EventsDropped, Objects, Renderings,
+	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, SavesPostponed,
+		RuntimeRequestsPostponed, EventsDropped, Objects, Renderings,
 		RolloutRuntimes, RolloutPhase, RolloutETA, RolloutPolicyReady, RolloutPolicyChannels, RolloutsHalted,
 		RolloutsUrgent, Purged, Orphans, DeletionsGivenUp,
 		Tombstones, TombstonesEnded, ModuleBlocked, MaintenancePolicyValid, newMandatoryModules(s.MandatoryModules),

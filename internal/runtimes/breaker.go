@@ -94,6 +94,9 @@ type breaker struct {
 	timer      *time.Timer
 	checks     []*time.Timer // probes that detect an expired or withdrawn credential
 	stopped    bool          // the connection was closed: no more probes are sent
+	answered   time.Time     // when the runtime last answered
+	confirmed  time.Time     // when the runtime last answered a probe that was sent in place of a request
+	confirming bool          // a probe is sent, or waits for being sent, in place of a request; see bulkhead.go
 	base       string
 }
 
@@ -105,8 +108,31 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := b.next.RoundTrip(req)
 	if e := b.runtimeErrorOf(req.Context(), resp, err); e != nil {
 		b.open(e)
+	} else if err == nil {
+		b.noteAnswer()
 	}
 	return resp, err
+}
+
+// noteAnswer records that the runtime has answered a request.
+func (b *breaker) noteAnswer() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.answered = time.Now()
+}
+
+// hasAnsweredSince reports whether the runtime has answered a request since the given time.
+func (b *breaker) hasAnsweredSince(begin time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.answered.After(begin)
+}
+
+// isConfirmed reports whether the runtime has recently answered a probe that was sent in place of a request.
+func (b *breaker) isConfirmed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Since(b.confirmed) < confirmationPeriod
 }
 
 // err returns the reason why the breaker is open, or nil if it is closed.
@@ -271,6 +297,38 @@ func (b *breaker) probe() {
 	b.openReason, b.timer, b.closed = nil, nil, time.Now()
 	b.mu.Unlock()
 	b.changed()
+}
+
+// beginConfirmation reports whether confirmAnswers has to be called, because a request to the runtime was postponed.
+// Until confirmAnswers has been called, beginConfirmation returns false.
+func (b *breaker) beginConfirmation() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.confirming || b.stopped {
+		return false
+	}
+	b.confirming = true
+	return true
+}
+
+// confirmAnswers sends a probe in place of a request that was postponed. If the runtime does not answer the probe, the
+// breaker opens. In both cases, the subscribers of the runtime are notified, so that they can try again.
+func (b *breaker) confirmAnswers() {
+	bad := b.sendProbe()
+	b.mu.Lock()
+	b.confirming = false
+	stopped := b.stopped
+	if bad == nil {
+		b.answered, b.confirmed = time.Now(), time.Now()
+	}
+	b.mu.Unlock()
+	switch {
+	case stopped:
+	case bad != nil:
+		b.open(bad)
+	default:
+		b.changed()
+	}
 }
 
 // stop stops sending probes.

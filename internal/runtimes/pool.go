@@ -17,7 +17,9 @@
 //
 // Every request of a connection passes a circuit breaker. The breaker opens when the runtime does not answer or rejects
 // the credentials. While the breaker is open, it sends one probe at a time, and all other requests fail at once with
-// the reason. When the breaker opens or closes, the pool notifies the subscribers of the runtime.
+// the reason. When the breaker opens or closes, the pool notifies the subscribers of the runtime. If many runtimes stop
+// answering at the same time, the pool postpones requests to runtimes that have not answered for a while, so that the
+// reconciles of other runtimes go on: see bulkhead.go.
 //
 // The pool also notifies subscribers of changes in a runtime. If Options.Watch is set, the pool runs one metadata watch
 // for each interest; all subscribers with this interest share the watch. If Options.Agents is set, the user of the pool
@@ -83,6 +85,9 @@ type Options struct {
 	Timeout time.Duration
 	// Concurrency is the maximum number of concurrent requests to one runtime. By default, Concurrency is 8.
 	Concurrency int
+	// MaxStalled is the maximum number of requests that may wait for runtimes that have not answered for a while, see
+	// bulkhead.go. It should be a fraction of the number of workers that send requests. 0 means that there is no limit.
+	MaxStalled int
 	// Memory is the memory in bytes that all answers of one runtime may need at the same time, see answer.Options. By
 	// default, Memory is 64 MiB.
 	Memory int64
@@ -111,6 +116,8 @@ type Pool struct {
 	opts  Options
 	kinds apply.Kinds // shared by all connections
 	dials dialLocks
+
+	bulkhead *bulkhead // nil without a limit of stalled requests
 
 	mu        sync.Mutex
 	entries   map[string]*entry     // guarded by mu; by name of the Kyma
@@ -180,8 +187,13 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 	if opts.Urgent == nil {
 		opts.Urgent = queueing.NewUrgent()
 	}
-	return &Pool{base: ctx, opts: opts, entries: map[string]*entry{}, missing: map[string]absence{},
-		selectors: selectors{}}, nil
+	p := &Pool{base: ctx, opts: opts, entries: map[string]*entry{}, missing: map[string]absence{},
+		selectors: selectors{}}
+	if opts.MaxStalled > 0 {
+		p.bulkhead = &bulkhead{limit: int64(opts.MaxStalled), confirmations: queueing.NewAdmission(maxConfirmations,
+			func(kyma string) { go p.sendConfirmation(kyma) })}
+	}
+	return p, nil
 }
 
 // Get returns the connection to the runtime of the named Kyma. Get sends no request to the runtime. While the circuit
@@ -336,7 +348,11 @@ func (p *Pool) newConnection(ctx context.Context, kyma string, cred credential) 
 	b := &breaker{runtime: kyma, next: limited, base: cfg.Host}
 	b.changed = func() { p.breakerChanged(kyma, b) }
 	plain := &rest.Config{Host: cfg.Host, APIPath: cfg.APIPath, QPS: -1}
-	cluster, err := apply.New(plain, &http.Client{Transport: p.opts.Wrap(b)}, apply.ClusterOptions{
+	var requests http.RoundTripper = b
+	if p.bulkhead != nil {
+		requests = &bulkheadTransport{bulkhead: p.bulkhead, breaker: b, confirm: func() { p.confirm(b) }}
+	}
+	cluster, err := apply.New(plain, &http.Client{Transport: p.opts.Wrap(requests)}, apply.ClusterOptions{
 		MaxConcurrentRequests: p.opts.Concurrency, RequestTimeout: p.opts.Timeout, Kinds: &p.kinds,
 		ForbiddenAdvice: p.opts.ForbiddenAdvice, IsTooLarge: isTooLarge,
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
@@ -82,6 +83,12 @@ func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
 	// The pool of connections notifies the controller when the runtime is reachable again. The pool does not notice
 	// when somebody grants the manager a missing permission in the runtime.
 	const recheckInterval = time.Minute
+	if runtimes.IsUnanswered(err) {
+		if n.wasUnavailable() {
+			return err // keeps the status, which has the time since when the runtime is unavailable
+		}
+		return loop.Later(recheckInterval, "the runtime to answer")
+	}
 	why := err
 	if errors.Is(err, reconcile.TerminalError(nil)) {
 		why = errors.Unwrap(err) // removes the text of terminal errors

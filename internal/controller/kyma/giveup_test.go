@@ -186,6 +186,20 @@ func TestWaitOrGiveUp(t *testing.T) {
 	}
 }
 
+// TestWaitForAnswer checks that a deletion reports that it waits for the answer of a runtime, but does not change when
+// the runtime became unavailable.
+func TestWaitForAnswer(t *testing.T) {
+	unanswered := fmt.Errorf("reading: %w", &runtimes.UnansweredError{})
+	n, _ := deletionRun(t, time.Minute, 0, interceptor.Funcs{})
+	if _, isWaiting := loop.WaitDelay(n.waitOrGiveUp(t.Context(), unanswered)); !isWaiting {
+		t.Error("the deletion does not say that it waits for an answer")
+	}
+	n, _ = deletionRun(t, time.Minute, time.Hour, interceptor.Funcs{})
+	if err := n.waitOrGiveUp(t.Context(), unanswered); !runtimes.IsUnanswered(err) {
+		t.Errorf("%v, want an error that keeps the status of a runtime that is already unavailable", err)
+	}
+}
+
 func TestNothingIsGivenUpWithoutATombstone(t *testing.T) {
 	refuse := interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object,
 		...client.CreateOption) error {
