@@ -288,7 +288,7 @@ func (c *Cluster) Apply(ctx context.Context, set Set, progress *Progress) (Resul
 			a.recordInvalidPolicy(&it)
 			continue
 		}
-		if progress.hasContent(it.ref, it.content) {
+		if progress.hasContent(it.ref, it.content) && !it.mustReportExisting(progress.recordOf(it.ref)) {
 			a.result.Unchanged = append(a.result.Unchanged, it.ref)
 			continue
 		}

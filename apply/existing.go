@@ -34,6 +34,13 @@ func (i *item) isKnownToBelongToInstallation(before record) bool {
 	return before.uid != 0 || i.recorded.Name != "" && !i.recorded.Pending && !i.recorded.Shared
 }
 
+// mustReportExisting reports whether Apply has to report again that the object existed before, or that another
+// installation contains it: the inventory does not record it, because the caller could not save what an earlier call of
+// Apply has reported. The parameter "before" is what Progress has recorded about the object.
+func (i *item) mustReportExisting(before record) bool {
+	return before.guarded && i.recorded.Pending && !i.recorded.Adopted && !i.recorded.Shared
+}
+
 // createOrApplyIfAllowed creates the object with one PATCH. If the object exists, createOrApplyIfAllowed decides what
 // to do with the object.
 func (a *applyCall) createOrApplyIfAllowed(ctx context.Context, it *item) (writeResult, error) {
@@ -93,6 +100,7 @@ func (a *applyCall) applyExistingIfAllowed(ctx context.Context, it *item) (w wri
 	}
 	if it.policy.createOnly {
 		a.recordExisting(it, met, &m)
+		m.existed = met == MetAdopted // the object has no annotation that says so
 		return writeResult{metadata: m, unchanged: true}, false, nil
 	}
 	if w, err = a.writeAndFixUnservedManagedFields(ctx, it, true); err == nil && w.DeletionTimestamp == nil {

@@ -65,6 +65,39 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
+// TestCreateOnlyOfOthers checks that an object of somebody else that is only to be created is reported until the
+// inventory records it, and that it stays when the module is removed, even if the inventory does not record it.
+func TestCreateOnlyOfOthers(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	set := annotatedConfigMap(t, `{a: "1"}`, map[string]string{AnnotationApplyPolicy: "create-only"})
+	theirs := annotatedConfigMap(t, `{a: "theirs"}`, nil)
+	theirs.Owner = "flux"
+	s.apply(c, theirs, nil)
+	ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config", Pending: true}
+	own := &Ownership{Name: "kcp-system/m", Recorded: []Ref{ref}}
+	set.Ownership = own
+	var p Progress
+	for range 2 {
+		if result, _ := s.apply(c, set, &p); len(result.Existing) != 1 || result.Existing[0].Met != MetAdopted {
+			t.Errorf("got %+v, want the object of somebody else", result.Existing)
+		}
+	}
+	ref.Adopted = true
+	own.Recorded = []Ref{ref}
+	if result, sent := s.apply(c, set, &p); len(result.Existing) != 0 || len(sent) != 0 {
+		t.Errorf("recorded: got %+v with %v, want nothing", result.Existing, sent)
+	}
+	ref.Pending, ref.Adopted = false, false
+	own.Applied = &p
+	if result, err := c.DeleteOwned(t.Context(), []Ref{ref}, nil, own); err != nil || len(result.Left) != 1 {
+		t.Errorf("got %+v, %v, want an object that stays", result, err)
+	}
+	if diff := cmp.Diff(any(map[string]any{"a": "theirs"}), s.configMapData()); diff != "" {
+		t.Errorf("the object of somebody else (-want +got):\n%s", diff)
+	}
+}
+
 func TestCreateOnly(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})

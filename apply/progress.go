@@ -40,8 +40,8 @@ type record struct {
 	// else may own an object with this name now. While unsure is true, a PATCH for the object may only create the
 	// object and must not change an existing object.
 	unsure bool
-	// guarded is true if another installation contains the object too, or if the object was adopted; a guarded object
-	// is read before it is deleted.
+	// guarded is true if another installation contains the object too, or if the object existed before; a guarded
+	// object is read before it is deleted.
 	guarded bool
 }
 
@@ -276,7 +276,7 @@ func (p *Progress) recordAppliedLocked(ref Ref, contentHash uint64, m *metadata,
 		version:    parseResourceVersion(m.ResourceVersion),
 		generation: m.Generation,
 		unsure:     m.foreign,
-		guarded:    m.foreign || m.Annotations.CoOwners != "" || m.Annotations.Adopted != "",
+		guarded:    m.foreign || m.existed || m.Annotations.CoOwners != "" || m.Annotations.Adopted != "",
 	}
 	if p.objects == nil {
 		p.objects = map[uint64]record{}

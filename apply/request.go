@@ -341,6 +341,8 @@ type metadata struct {
 	// foreign is true if the object belongs to another installation. The package sets the field foreign; no response of
 	// an API server contains the field.
 	foreign bool
+	// existed is true if the object existed before, and is left as it is. The package sets the field existed, too.
+	existed bool
 }
 
 type ownerAnnotations struct {
