@@ -106,6 +106,9 @@ type Options struct {
 	// runtime.
 	Saves   *budget.Budget
 	Runtime string
+	// OnPostponed, if set, is called in place of Report if a step has failed with a [Postponed] error. OnPostponed puts
+	// back what the steps have taken out of the memory of the controller.
+	OnPostponed func()
 	// BeforeSave, if set, is called each time before a changed status is saved. BeforeSave sets fields of the status
 	// that are derived from other fields. A change of only the derived fields causes no patch. A new version of the
 	// manager that sets a new status field therefore does not patch all objects at once.
@@ -175,6 +178,9 @@ func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result
 		return reconcile.Result{}, broken
 	}
 	if postponed, ok := errors.AsType[Postponed](out.Err); ok {
+		if o.OnPostponed != nil {
+			o.OnPostponed()
+		}
 		log.FromContext(ctx).V(1).Info("postponed", "step", out.Step, "problem", postponed.Error())
 		return reconcile.Result{RequeueAfter: postponed.PostponedFor()}, nil
 	}

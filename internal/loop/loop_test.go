@@ -123,15 +123,18 @@ func (postponed) PostponedFor() time.Duration { return time.Minute }
 // later.
 func TestPostponed(t *testing.T) {
 	b := newBench(t)
+	calls := 0
 	result, err := Run(t.Context(), Options{Client: b, Controller: "kyma", Object: b.kyma,
-		Report: func(Outcome) { t.Error("a report about a request that was not sent") }},
+		OnPostponed: func() { calls++ },
+		Report:      func(Outcome) { t.Error("a report about a request that was not sent") }},
 		Step{Name: "a", Do: func(context.Context) error {
 			b.kyma.Status.State = v1beta2.StateError
 			return fmt.Errorf("reading: %w", postponed{})
 		}},
 		Step{Name: "b", Do: func(context.Context) error { t.Error("the next step ran"); return nil }})
-	if err != nil || result.RequeueAfter != time.Minute || b.patches != 0 {
-		t.Errorf("%+v, %v and %d patches, want a reconcile after a minute and no patch", result, err, b.patches)
+	if err != nil || result.RequeueAfter != time.Minute || b.patches != 0 || calls != 1 {
+		t.Errorf("%+v, %v, %d patches and %d calls of OnPostponed, want a reconcile after a minute, no patch and a call",
+			result, err, b.patches, calls)
 	}
 }
 

@@ -148,8 +148,8 @@ func (b *breaker) err() error {
 // runtimeErrorOf returns an Error if an answer shows a problem of the whole runtime, and nil otherwise.
 func (b *breaker) runtimeErrorOf(ctx context.Context, resp *http.Response, err error) *Error {
 	switch {
-	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return nil // the caller cancelled the request
+	case err != nil && errors.Is(ctx.Err(), context.Canceled):
+		return nil // the caller cancelled the request; err may be the cause of the context in place of its error
 	case apply.IsClientCertificateRefused(err):
 		return b.unauthorizedError("a TLS alert")
 	case apply.IsServerCertificateInvalid(err):
@@ -254,24 +254,35 @@ func (b *breaker) sendProbe() *Error {
 // results: the answer, which is empty unless the request succeeded, and the reason why the runtime cannot be
 // reconciled.
 func (b *breaker) sendEvenIfOpen(method, path, body string) (okBody []byte, runtimeError *Error) {
+	okBody, runtimeError, _ = b.sendThrough(b.next, method, path, body)
+	return okBody, runtimeError
+}
+
+// sendThrough is like sendEvenIfOpen, for a request that is sent through the given transport. If this transport has
+// postponed the request, postponed is true, and the other results are empty.
+func (b *breaker) sendThrough(transport http.RoundTripper, method, path, body string) (okBody []byte,
+	runtimeError *Error, postponed bool) {
 	req, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
 	if err != nil {
-		return nil, nil
+		return nil, nil, false
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	resp, err := (&http.Client{Transport: b.next, Timeout: probeTimeout}).Do(req)
+	resp, err := (&http.Client{Transport: transport, Timeout: probeTimeout}).Do(req)
 	if err == nil {
 		defer resp.Body.Close()
 	}
+	if IsUnanswered(err) {
+		return nil, nil, true
+	}
 	if bad := b.runtimeErrorOf(req.Context(), resp, err); bad != nil || err != nil || resp.StatusCode >= 300 {
-		return nil, bad
+		return nil, bad, false
 	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, access.MaxReviewBytes))
 	if err != nil {
-		return nil, nil
+		return nil, nil, false
 	}
-	return answer, nil
+	return answer, nil, false
 }
 
 // probe sends one small request to the runtime. If the runtime answers, probe closes the breaker.

@@ -62,7 +62,7 @@ func (f *bulkheadFixture) add(name string, delay time.Duration) *breaker {
 		case <-answered:
 			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 		case <-r.Context().Done():
-			return nil, r.Context().Err()
+			return nil, context.Cause(r.Context()) // as net/http does while it opens a connection
 		case <-f.t.Context().Done():
 			return nil, f.t.Context().Err()
 		}
@@ -182,6 +182,11 @@ func TestBulkhead(t *testing.T) {
 		if err := <-first; err != nil {
 			t.Errorf("a runtime that answers another request in the meantime: %v", err)
 		}
+		other := f.add("other", 4*time.Second)
+		other.noteAnswer()
+		if err := <-f.send(other); !IsUnanswered(err) || other.err() != nil {
+			t.Errorf("a slow runtime: %v, %v, want a postponed request and a closed circuit breaker", err, other.err())
+		}
 		time.Sleep(silentAfter)
 		if err := <-f.send(late); !IsUnanswered(err) {
 			t.Errorf("a runtime that has not answered for a while: %v, want a postponed request", err)
@@ -220,6 +225,27 @@ func TestBulkheadProbes(t *testing.T) {
 			if b.isConfirmed() == (b.runtime == "d") {
 				t.Errorf("%s: confirmed is %t", b.runtime, b.isConfirmed())
 			}
+		}
+	})
+}
+
+// TestBulkheadFirstReview checks that the first review of the rights does not occupy a worker either, and that it is
+// sent again after it was postponed.
+func TestBulkheadFirstReview(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBulkheadFixture(t, 0, 256)
+		b := f.add("a", 0)
+		r := &reviews{breaker: b, changed: func() {}, first: &bulkheadTransport{bulkhead: f.pool.bulkhead, breaker: b,
+			confirm: func() { f.pool.confirm(b) }}}
+		begin := time.Now()
+		r.sendFirstReview()
+		if r.begun || time.Since(begin) > 0 || b.err() != nil {
+			t.Errorf("begun is %t after %s, %v, want a postponed review", r.begun, time.Since(begin), b.err())
+		}
+		synctest.Wait()
+		r.sendFirstReview()
+		if got := f.count("a"); !r.begun || got != [3]int{1, 1, 1} {
+			t.Errorf("begun is %t, %v, want a probe, the review and a notification", r.begun, got)
 		}
 	})
 }

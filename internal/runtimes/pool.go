@@ -364,7 +364,8 @@ func (p *Pool) newConnection(ctx context.Context, kyma string, cred credential) 
 	rt.account.namespace, rt.account.name = access.ServiceAccountOf(cfg)
 	var review func() *Error
 	if p.opts.Agents {
-		rt.reviews = &reviews{breaker: b, changed: func() { p.notifyConnectionChanged(kyma, credentialKey) }}
+		rt.reviews = &reviews{breaker: b, first: requests,
+			changed: func() { p.notifyConnectionChanged(kyma, credentialKey) }}
 		review = rt.reviews.reviewRights
 	}
 	b.scheduleCredentialChecks(rt.lifetime.Ends, checkInterval, review)

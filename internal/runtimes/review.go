@@ -1,6 +1,7 @@
 package runtimes
 
 import (
+	"net/http"
 	"sync"
 	"time"
 
@@ -52,7 +53,8 @@ var (
 // contain.
 type reviews struct {
 	breaker *breaker
-	changed func() // called without the lock when the rights differ from those of the review before
+	first   http.RoundTripper // for the first review, for which a reconcile waits
+	changed func()            // called without the lock when the rights differ from those of the review before
 
 	sending sync.Mutex // held while a review is sent, so that answers are recorded in the order of the reviews
 
@@ -72,15 +74,22 @@ type reviews struct {
 // reviewRights returns the reason, and otherwise nil. If the answer contains no list of rights, because the API server
 // does not allow reviews, the recorded rights stay unchanged.
 func (r *reviews) reviewRights() (runtimeError *Error) {
+	runtimeError, _ = r.reviewRightsThrough(r.breaker.next)
+	return runtimeError
+}
+
+// reviewRightsThrough is like reviewRights, for a request that is sent through the given transport. If this transport
+// has postponed the request, postponed is true.
+func (r *reviews) reviewRightsThrough(transport http.RoundTripper) (runtimeError *Error, postponed bool) {
 	r.sending.Lock()
 	defer r.sending.Unlock()
-	answer, bad := r.breaker.sendEvenIfOpen("POST", reviewPath, reviewBody)
-	if bad != nil {
-		return bad
+	answer, bad, postponed := r.breaker.sendThrough(transport, "POST", reviewPath, reviewBody)
+	if bad != nil || postponed {
+		return bad, postponed
 	}
 	rights, err := access.ParseRights(answer)
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	r.mu.Lock()
 	isChanged := r.begun && r.has != rights
@@ -89,11 +98,12 @@ func (r *reviews) reviewRights() (runtimeError *Error) {
 	if isChanged {
 		r.changed()
 	}
-	return nil
+	return nil, false
 }
 
 // sendFirstReview sends the first review of the rights, unless the runtime has answered a review before. When
-// sendFirstReview returns, the caller can read the rights in the field has.
+// sendFirstReview returns, the caller can read the rights in the field has. If the bulkhead postpones the review, the
+// next call sends it.
 func (r *reviews) sendFirstReview() {
 	r.mu.Lock()
 	begun := r.begun
@@ -102,9 +112,9 @@ func (r *reviews) sendFirstReview() {
 		return
 	}
 	r.breaker.openIfCheckFails(0, func() *Error {
-		bad := r.reviewRights()
+		bad, postponed := r.reviewRightsThrough(r.first)
 		r.mu.Lock()
-		r.begun = bad == nil
+		r.begun = bad == nil && !postponed
 		r.mu.Unlock()
 		return bad
 	})

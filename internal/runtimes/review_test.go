@@ -37,7 +37,7 @@ func (r *reviewed) RoundTrip(req *http.Request) (*http.Response, error) {
 func newReviews(next *reviewed) (*reviews, *atomic.Int32) {
 	changes := &atomic.Int32{}
 	b := &breaker{runtime: "a", base: "https://a", next: next, changed: func() {}}
-	return &reviews{breaker: b, changed: func() { changes.Add(1) }}, changes
+	return &reviews{breaker: b, first: next, changed: func() { changes.Add(1) }}, changes
 }
 
 // TestReviews checks that several changes within a short time cause only one review of the rights. The function changed

@@ -84,8 +84,10 @@ func (n *run) waitOrGiveUp(ctx context.Context, err error) error {
 	// when somebody grants the manager a missing permission in the runtime.
 	const recheckInterval = time.Minute
 	if runtimes.IsUnanswered(err) {
-		if n.wasUnavailable() {
-			return err // keeps the status, which has the time since when the runtime is unavailable
+		// The status stays as it is if it has the time since when the runtime is unavailable, or if the first status of
+		// the deletion has to be published to the runtime, too.
+		if n.wasUnavailable() || n.deletion.isFirst {
+			return err
 		}
 		return loop.Later(recheckInterval, "the runtime to answer")
 	}

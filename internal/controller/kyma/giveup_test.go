@@ -198,6 +198,11 @@ func TestWaitForAnswer(t *testing.T) {
 	if err := n.waitOrGiveUp(t.Context(), unanswered); !runtimes.IsUnanswered(err) {
 		t.Errorf("%v, want an error that keeps the status of a runtime that is already unavailable", err)
 	}
+	n, _ = deletionRun(t, time.Minute, 0, interceptor.Funcs{})
+	n.deletion.isFirst = true
+	if err := n.waitOrGiveUp(t.Context(), unanswered); !runtimes.IsUnanswered(err) {
+		t.Errorf("%v, want an error that keeps the status until the runtime can show it, too", err)
+	}
 }
 
 func TestNothingIsGivenUpWithoutATombstone(t *testing.T) {

@@ -46,6 +46,15 @@ type bench struct {
 
 	statusWrites int    // number of writes of the status of the Manifest, accepted or not
 	beforePatch  func() // called once before the next patch of metadata; may be nil
+	isPostponing bool   // requests to the runtime are postponed
+}
+
+// RoundTrip sends a request to the fake runtime, unless requests are postponed.
+func (b *bench) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.isPostponing {
+		return nil, &runtimes.UnansweredError{}
+	}
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -63,7 +72,8 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	urgent := queueing.NewUrgent()
 	intervals := runtimes.PollIntervals{Watched: time.Hour, Unwatched: time.Hour}
 	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: b.runtime.URL}, Agents: true,
-		PollIntervals: intervals, Urgent: urgent, Timeout: 5 * time.Minute})
+		PollIntervals: intervals, Urgent: urgent, Timeout: 5 * time.Minute,
+		Wrap: func(http.RoundTripper) http.RoundTripper { return b }})
 	if err != nil {
 		t.Fatal(err)
 	}

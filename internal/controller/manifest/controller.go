@@ -262,7 +262,8 @@ func (n *run) peers() inventory.Peers {
 func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	m := n.manifest
 	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report,
-		AfterSave: n.recordChangeEvent, AfterStep: n.After, Saves: n.Saves, Runtime: m.Labels[v1beta2.LabelKymaName]}
+		OnPostponed: func() { n.memory.restoreChanges(n.changes) },
+		AfterSave:   n.recordChangeEvent, AfterStep: n.After, Saves: n.Saves, Runtime: m.Labels[v1beta2.LabelKymaName]}
 	restore := loop.Step{Name: "reclaim", Do: n.restoreInventory, Save: true}
 	if n.memory.released {
 		n.refs = inventory.Refs(m.Status.Synced)
@@ -297,7 +298,11 @@ func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
 	options.Publish, options.DeferSave = n.annotateAppliedRef, n.deferSave
 	if status := n.memory.takeDeferredIfUnchanged(m); status != nil {
 		options.Read = m.DeepCopy()
-		m.Status = *status
+		m.Status = *status.DeepCopy()
+		options.OnPostponed = func() {
+			n.memory.restoreChanges(n.changes)
+			n.memory.deferred = deferred{status, options.Read.GetResourceVersion()}
+		}
 	}
 	return loop.Run(ctx, options,
 		loop.Step{Name: "adopt", Do: n.addFinalizersAndLabel},

@@ -248,7 +248,7 @@ func (a *Agents) DeliverOrRemove(ctx context.Context, t Target, p Plan) (recheck
 	connection := runtimes.AgentDisconnected
 	if startTime := remainingStartTime(s, t.Now); s.Connected {
 		connection = runtimes.AgentConnected
-	} else if startTime > 0 && err == nil && s.Reason != v1beta2.ReasonAgentImpaired {
+	} else if startTime > 0 && (err == nil || runtimes.IsUnanswered(err)) && s.Reason != v1beta2.ReasonAgentImpaired {
 		connection = runtimes.AgentStarting
 		a.Reviews.AddAfter(t.Kyma.Name, startTime+time.Second)
 	}
@@ -400,7 +400,7 @@ func (a *Agents) editRecord(t Target, f func(*record)) {
 // status:
 //
 //	1  the agent could not be delivered                                  not connected: reason of the error
-//	2  the delivery is not complete                                      unchanged
+//	2  the delivery is not complete, or a request was postponed          unchanged
 //	3  the agent was connected; its first heartbeat is not due yet       unchanged
 //	4  there is no heartbeat, or none within the heartbeat timeout       not connected: AgentSilent
 //	5  the agent reports that it cannot watch something                  not connected: AgentImpaired
@@ -425,6 +425,8 @@ func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) (rec
 		firstSeenAt, behindSince = r.firstSeenAt, r.behindSince
 	})
 	switch {
+	case runtimes.IsUnanswered(err):
+		return time.Second
 	case err != nil:
 		a.setConnected(t, state, false, reasonOr(err, v1beta2.ReasonAgentNotDelivered),
 			"the agent cannot be delivered: "+err.Error())

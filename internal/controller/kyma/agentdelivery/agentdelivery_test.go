@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,14 @@ func TestUpdateStatus(t *testing.T) {
 			before:    v1beta2.AgentStatus{},
 			connected: true,
 			most:      time.Hour,
+		},
+		"Postponed": {
+			reason:    "a request that was not sent says nothing about the agent",
+			agent:     beat(nil),
+			before:    v1beta2.AgentStatus{Connected: true},
+			err:       fmt.Errorf("delivering: %w", &runtimes.UnansweredError{}),
+			connected: true,
+			most:      time.Second,
 		},
 		"Never": {
 			reason: "it has just been delivered",
