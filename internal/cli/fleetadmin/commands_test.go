@@ -1,14 +1,19 @@
 package fleetadmin
 
 import (
+	"errors"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -442,6 +447,82 @@ func TestRuntimeRemove(t *testing.T) {
 					return nil
 				}
 				return o
+			}
+			c.Check(t, Commands, s.Kubeconfig)
+			if got := s.Writes(); !slices.Equal(got, c.writes) {
+				t.Errorf("%s: writes %q, want %q", c.Reason, got, c.writes)
+			}
+		})
+	}
+}
+
+// TestRuntimeRemoveAccessSecret checks that klm runtime remove does not report success if the access Secret stays. With
+// --cluster-is-gone, an access Secret that stays would let the manager delete everything from the cluster: then klm
+// does not delete the Kyma.
+func TestRuntimeRemoveAccessSecret(t *testing.T) {
+	const kyma, secret = "DELETE " + kymas + "/runtime-a", "DELETE " + secrets + "/runtime-a-access"
+	// replaceBefore returns a function that replaces the access Secret before the n-th request with a method and path.
+	replaceBefore := func(n int, request string) func(*fixture.Server, *http.Request) error {
+		var requests atomic.Int32
+		return func(s *fixture.Server, r *http.Request) error {
+			if r.Method+" "+r.URL.Path == request && requests.Add(1) == int32(n) {
+				o := s.Object(secrets + "/runtime-a-access")
+				o.SetUID("s2")
+				s.Put(o)
+			}
+			return nil
+		}
+	}
+	mayNotList := func(_ *fixture.Server, r *http.Request) error {
+		if r.Method+" "+r.URL.Path == "GET "+secrets {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "", errors.New("no"))
+		}
+		return nil
+	}
+	cases := map[string]struct {
+		fixture.Case
+		intercept func(*fixture.Server, *http.Request) error
+		writes    []string
+	}{
+		"GoneForbidden": {fixture.Case{Reason: "the Secrets are unknown",
+			Args: "runtime remove runtime-a --yes --cluster-is-gone", Code: console.ExitForbidden,
+			Want: []string{"looking for access Secrets of runtime-a: not allowed"}}, mayNotList, nil},
+		"GoneDryRun": {fixture.Case{Reason: "the same error",
+			Args: "runtime remove runtime-a --dry-run --cluster-is-gone", Code: console.ExitForbidden}, mayNotList,
+			nil},
+		"GoneReplaced": {fixture.Case{Reason: "nobody has agreed to delete the new Secret",
+			Args: "runtime remove runtime-a --yes --cluster-is-gone", Code: console.ExitFailed,
+			Want: []string{"access Secret runtime-a-access was created in the meantime"}},
+			replaceBefore(2, "GET "+secrets), nil},
+		"GoneReplacedLate": {fixture.Case{Reason: "the new Secret leads to the cluster",
+			Args: "runtime remove runtime-a --yes --cluster-is-gone", Code: console.ExitFailed,
+			Want: []string{"access Secret runtime-a-access was replaced in the meantime"}},
+			replaceBefore(1, secret), []string{secret}},
+		"Forbidden": {fixture.Case{Reason: "the user learns that the Secret stays",
+			Args: "runtime remove runtime-a --yes", Want: []string{"runtime runtime-a is removed; klm could not list " +
+				"its access Secret, so the Secret stays: "}}, mayNotList, []string{kyma}},
+		"ForbiddenNoWait": {fixture.Case{Reason: "likewise", Args: "runtime remove runtime-a --yes --no-wait",
+			Want: []string{"when its Kyma is deleted, delete its access Secret"}}, mayNotList, []string{kyma}},
+		"Replaced": {fixture.Case{Reason: "a Secret of somebody else is kept, and named",
+			Args: "runtime remove runtime-a --yes", Code: console.ExitFailed,
+			Want: []string{"access Secret runtime-a-access was replaced in the meantime"}},
+			replaceBefore(1, kyma), []string{kyma, secret}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.NewServer(t, runtimeA()...)
+			s.Reconcile = func(o *unstructured.Unstructured) *unstructured.Unstructured {
+				if o.GetDeletionTimestamp() != nil {
+					return nil
+				}
+				return o
+			}
+			s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				err := c.intercept(s, r)
+				if err != nil {
+					fixture.Fail(w, err)
+				}
+				return err != nil
 			}
 			c.Check(t, Commands, s.Kubeconfig)
 			if got := s.Writes(); !slices.Equal(got, c.writes) {

@@ -73,6 +73,11 @@ func (o *removeOptions) plan(ctx context.Context, a *console.App, c *connection.
 		return p, err
 	}
 	f.Now = a.Now()
+	if o.gone && f.NoSecrets { // --dry-run reports the error, too
+		if f.Secrets, err = listAccessSecrets(ctx, c, name); err != nil {
+			return p, err
+		}
+	}
 	var found *removal.Found // counted only if the user sees the numbers before the removal
 	others := handover.OtherOwnerMessage(f.Kyma)
 	if !o.Yes && !o.gone && others == "" && len(f.Manifests) > 0 {
@@ -94,7 +99,7 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 	name := f.Kyma.Name
 	done.Object = "kyma/" + name
 	if o.gone {
-		if err := deleteAccessSecrets(ctx, c, f.Secrets); err != nil {
+		if err := deleteAccessSecretsBeforeKyma(ctx, c, f); err != nil {
 			return done, err
 		}
 	}
@@ -107,22 +112,27 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 	if err := c.Delete(ctx, f.Kyma, here); err != nil && !apierrors.IsNotFound(err) {
 		return done, c.Explain(err, "deleting Kyma "+name)
 	}
+	deleteSecret := "delete its access Secret: kubectl delete secret -n " + c.Namespace + " -l " +
+		v1beta2.LabelKymaName + "=" + name
 	if o.NoWait {
 		done.Result = "runtime " + name + " is being removed"
-		if len(f.Secrets) > 0 && !o.gone {
-			done.Result += "; when its Kyma is deleted, delete its access Secret: kubectl delete secret -n " +
-				c.Namespace + " -l " + v1beta2.LabelKymaName + "=" + name
+		if !o.gone && (len(f.Secrets) > 0 || f.NoSecrets) {
+			done.Result += "; when its Kyma is deleted, " + deleteSecret
 		}
 		return done, nil
 	}
 	if err := connection.WaitForKyma(ctx, a, c, name, o.Timeout, removeProgress); err != nil {
 		return done, err
 	}
-	if err := deleteAccessSecrets(ctx, c, f.Secrets); err != nil {
-		return done, err
-	}
 	done.Result = "runtime " + name + " is removed"
-	return done, nil
+	switch {
+	case o.gone:
+		return done, nil
+	case f.NoSecrets:
+		done.Result += "; klm could not list its access Secret, so the Secret stays: " + deleteSecret
+		return done, nil
+	}
+	return done, deleteAccessSecrets(ctx, c, f.Secrets)
 }
 
 // showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal. If
@@ -239,13 +249,46 @@ func removeProgress(k *v1beta2.Kyma) connection.Progress {
 	return connection.Progress{Text: (&console.Page{}).Clip(strings.Join(text, "; "), 240)}
 }
 
-// deleteAccessSecrets deletes access Secrets. deleteAccessSecrets does not delete a Secret that was replaced since klm
-// has read it.
+// listAccessSecrets lists the access Secrets of a runtime.
+func listAccessSecrets(ctx context.Context, c *connection.Cluster, name string) (
+	[]metav1.PartialObjectMetadata, error) {
+	secrets, err := c.AccessSecrets(ctx, name)
+	if err != nil {
+		return nil, c.Explain(err, "looking for access Secrets of "+name)
+	}
+	return secrets.Items, nil
+}
+
+// deleteAccessSecretsBeforeKyma deletes the access Secrets of a runtime whose cluster is gone. As long as the manager
+// has an access Secret, it deletes everything from the cluster of a deleted Kyma. Therefore
+// deleteAccessSecretsBeforeKyma returns an error if it cannot determine that no access Secret is left. It deletes only
+// Secrets that existed when the user was asked, because other Secrets may belong to a runtime that was added again.
+func deleteAccessSecretsBeforeKyma(ctx context.Context, c *connection.Cluster, f *diagnosis.Facts) error {
+	present, err := listAccessSecrets(ctx, c, f.Kyma.Name)
+	if err != nil {
+		return err
+	}
+	for i := range present {
+		wasListed := func(s metav1.PartialObjectMetadata) bool { return s.UID == present[i].UID }
+		if !slices.ContainsFunc(f.Secrets, wasListed) {
+			return console.Fail(console.ExitFailed, "access Secret %s was created in the meantime, so nothing was "+
+				"changed: try again", present[i].Name)
+		}
+	}
+	return deleteAccessSecrets(ctx, c, f.Secrets)
+}
+
+// deleteAccessSecrets deletes access Secrets. If a Secret was replaced since klm has read it, deleteAccessSecrets does
+// not delete the new Secret, and returns an error.
 func deleteAccessSecrets(ctx context.Context, c *connection.Cluster, secrets []metav1.PartialObjectMetadata) error {
 	for i := range secrets {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secrets[i].Name, Namespace: secrets[i].Namespace}}
 		err := c.Delete(ctx, s, client.Preconditions{UID: &secrets[i].UID})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if apierrors.IsConflict(err) {
+			return console.Fail(console.ExitFailed, "access Secret %s was replaced in the meantime, and is not deleted",
+				s.Name)
+		}
+		if client.IgnoreNotFound(err) != nil {
 			return c.Explain(err, "deleting access Secret "+s.Name)
 		}
 	}
