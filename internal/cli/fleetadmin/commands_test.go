@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -357,7 +358,8 @@ func TestOwner(t *testing.T) {
 }
 
 // TestAddToExistingKyma checks that klm runtime add gives an existing Kyma an access Secret, and that it refuses flags
-// that it would ignore. A second access Secret is refused, because the manager would use none of both.
+// that it would ignore. A second access Secret is refused, because the manager would use none of both. A Kyma that is
+// being deleted gets no access Secret, because the manager would delete everything from the cluster.
 func TestAddToExistingKyma(t *testing.T) {
 	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "kyma-system", UID: "u",
 		Annotations: map[string]string{v1beta2.AnnotationOwner: ownership.Owner{ControlPlane: "other",
@@ -370,6 +372,8 @@ func TestAddToExistingKyma(t *testing.T) {
 	}
 	add := func(flags string) string { return "runtime add runtime-a --no-wait " + flags + " --kubeconfig-file=" }
 	written := []string{"POST " + secrets, "POST " + kymas}
+	leaving := runtimeA()[0]
+	leaving.SetDeletionTimestamp(new(fixture.BeforeNoon(time.Hour)))
 	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: "kcp-system",
 		Labels: map[string]string{v1beta2.LabelKymaName: "runtime-a"}}}
 	cases := map[string]struct {
@@ -390,6 +394,9 @@ func TestAddToExistingKyma(t *testing.T) {
 		"Ambiguous": {fixture.Case{Reason: "a Secret of another client", Args: add("") + free.Kubeconfig,
 			Code: console.ExitFailed, Want: []string{"Secret other is an access Secret for runtime runtime-a already"}},
 			[]client.Object{other}, nil},
+		"Leaving": {fixture.Case{Reason: "its deletion would use the new kubeconfig", Args: add("") + free.Kubeconfig,
+			Code: console.ExitNotReady, Want: []string{"runtime runtime-a is being deleted: wait until its Kyma is " +
+				"gone"}}, []client.Object{leaving}, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -407,6 +414,18 @@ func TestAddToExistingKyma(t *testing.T) {
 			}
 		})
 	}
+	t.Run("LeavingLate", func(t *testing.T) {
+		s := fixture.NewServer(t)
+		s.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPost && r.URL.Path == kymas {
+				s.Create(t, leaving)
+			}
+			return false
+		}
+		fixture.Case{Reason: "the user learns how to keep the cluster", Args: add("") + free.Kubeconfig,
+			Code: console.ExitNotReady, Want: []string{"to prevent that, delete Secret runtime-a-access"}}.Check(
+			t, Commands, s.Kubeconfig)
+	})
 }
 
 // TestRuntimeRemove checks that klm runtime remove asks the user, deletes the Kyma, waits, and then deletes the access

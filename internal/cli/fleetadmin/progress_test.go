@@ -20,4 +20,6 @@ func TestRuntimeProgress(t *testing.T) {
 	synced := &v1beta2.Kyma{Status: v1beta2.KymaStatus{Conditions: []metav1.Condition{fixture.Condition(
 		v1beta2.ConditionCRDsSync, "True", "Ready", "")}}}
 	fixture.CheckProgress(t, "reached", "done", progressUntilConnected(synced))
+	synced.DeletionTimestamp = new(fixture.BeforeNoon(0))
+	fixture.CheckProgress(t, "being deleted", "blocked", progressUntilConnected(synced))
 }

@@ -121,6 +121,10 @@ func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 	}
 	k := &v1beta2.Kyma{}
 	switch err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: o.name}, k); {
+	case err == nil && !k.DeletionTimestamp.IsZero():
+		// With a new access Secret, the manager would delete everything from its cluster.
+		return console.Fail(console.ExitNotReady, "runtime %s is being deleted: wait until its Kyma is gone (klm why "+
+			"%s shows the progress), and then add it", o.name, o.name)
 	case err == nil && len(secrets.Items) > 0:
 		return console.Fail(console.ExitFailed,
 			"runtime %s exists already, with access Secret %s: remove it, choose another name, or write a new "+
@@ -196,10 +200,21 @@ func (o *addOptions) createKyma(ctx context.Context, c *connection.Cluster, labe
 	if err := c.Get(ctx, client.ObjectKeyFromObject(k), existing); err != nil {
 		return c.Explain(err, "reading Kyma "+o.name)
 	}
+	if !existing.DeletionTimestamp.IsZero() {
+		return deletedInMeantime(o.name)
+	}
 	if err := o.requireSameChannelAndLabels(existing, labels); err != nil || !o.take {
 		return err
 	}
 	return handover.RequestTake(ctx, c, existing)
+}
+
+// deletedInMeantime returns the error about a runtime whose deletion was requested after klm has written its access
+// Secret.
+func deletedInMeantime(name string) error {
+	return console.Fail(console.ExitNotReady, "the deletion of runtime %s was requested in the meantime, and deletes "+
+		"the modules from the cluster of the new kubeconfig, too: to prevent that, delete Secret %s", name,
+		accessSecretName(name))
 }
 
 // accessSecretName returns the name of the access Secret that klm creates for a runtime. Access Secrets of other
@@ -356,6 +371,9 @@ func progressUntilConnected(k *v1beta2.Kyma) connection.Progress {
 	if k == nil {
 		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,
 			"the runtime was removed in the meantime")}
+	}
+	if !k.DeletionTimestamp.IsZero() {
+		return connection.Progress{Blocked: deletedInMeantime(k.Name)}
 	}
 	synced := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionCRDsSync)
 	switch {
