@@ -551,6 +551,61 @@ func TestRuntimeRemoveAccessSecret(t *testing.T) {
 	}
 }
 
+// tombstone is the record of a deletion that was given up.
+func tombstone() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "tombstone-runtime-a-1", Namespace: "kcp-system",
+		Labels: map[string]string{v1beta2.LabelTombstone: v1beta2.ValueTrue, v1beta2.LabelKymaName: "runtime-a"}}}
+}
+
+// TestRuntimeRemoveGivenUp checks that klm runtime remove keeps the access Secret if the deletion of the Kyma was given
+// up, because the manager still needs the Secret. If the cluster is gone, the Secret is not needed.
+func TestRuntimeRemoveGivenUp(t *testing.T) {
+	const kyma, secret = "DELETE " + kymas + "/runtime-a", "DELETE " + secrets + "/runtime-a-access"
+	const configMaps = "/api/v1/namespaces/kcp-system/configmaps"
+	other := tombstone()
+	other.Labels[v1beta2.LabelKymaName] = "runtime-b"
+	cases := map[string]struct {
+		fixture.Case
+		tombstone *corev1.ConfigMap
+		forbidden bool // the user may not list ConfigMaps
+		writes    []string
+	}{
+		"GivenUp": {fixture.Case{Reason: "objects are left in the cluster", Args: "runtime remove runtime-a --yes",
+			Code: console.ExitNotReady, Want: []string{"the deletion of runtime runtime-a was given up, and " +
+				"ConfigMap tombstone-runtime-a-1 lists"}}, tombstone(), false, []string{kyma}},
+		"Unknown": {fixture.Case{Reason: "perhaps objects are left", Args: "runtime remove runtime-a --yes",
+			Code: console.ExitForbidden, Want: []string{"looking for a tombstone of runtime-a: not allowed",
+				"the access Secret stays"}}, tombstone(), true, []string{kyma}},
+		"Gone": {fixture.Case{Reason: "nothing is left", Args: "runtime remove runtime-a --yes --cluster-is-gone",
+			Want: []string{"runtime runtime-a is removed"}}, tombstone(), false, []string{secret, kyma}},
+		"Other": {fixture.Case{Reason: "the tombstone of another runtime", Args: "runtime remove runtime-a --yes",
+			Want: []string{"runtime runtime-a is removed"}}, other, false, []string{kyma, secret}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.NewServer(t, append(runtimeA(), c.tombstone)...)
+			s.Reconcile = func(o *unstructured.Unstructured) *unstructured.Unstructured {
+				if o.GetDeletionTimestamp() != nil {
+					return nil
+				}
+				return o
+			}
+			s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				if !c.forbidden || r.URL.Path != configMaps {
+					return false
+				}
+				fixture.Fail(w, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "",
+					errors.New("no")))
+				return true
+			}
+			c.Check(t, Commands, s.Kubeconfig)
+			if got := s.Writes(); !slices.Equal(got, c.writes) {
+				t.Errorf("%s: writes %q, want %q", c.Reason, got, c.writes)
+			}
+		})
+	}
+}
+
 // TestReadCommands checks the lists and reports that the commands print, and the input that the commands refuse.
 func TestReadCommands(t *testing.T) {
 	s := fixture.NewServer(t, runtimeA()...)

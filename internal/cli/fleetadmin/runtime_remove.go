@@ -132,7 +132,7 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 		done.Result += "; klm could not list its access Secret, so the Secret stays: " + deleteSecret
 		return done, nil
 	}
-	return done, deleteAccessSecrets(ctx, c, f.Secrets)
+	return done, deleteAccessSecretsAfterKyma(ctx, c, name, f.Secrets)
 }
 
 // showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal. If
@@ -276,6 +276,40 @@ func deleteAccessSecretsBeforeKyma(ctx context.Context, c *connection.Cluster, f
 		}
 	}
 	return deleteAccessSecrets(ctx, c, f.Secrets)
+}
+
+// deleteAccessSecretsAfterKyma deletes the access Secrets of a runtime whose Kyma is deleted, unless the deletion of
+// the Kyma was given up.
+func deleteAccessSecretsAfterKyma(ctx context.Context, c *connection.Cluster, name string,
+	secrets []metav1.PartialObjectMetadata) error {
+	if len(secrets) == 0 {
+		return nil
+	}
+	if err := requireNoTombstone(ctx, c, name); err != nil {
+		return err
+	}
+	return deleteAccessSecrets(ctx, c, secrets)
+}
+
+// requireNoTombstone returns an error if the deletion of a runtime was given up, or if this cannot be determined. A
+// tombstone lists the objects that are left in the cluster then. Without the access Secret, the manager would delete
+// the tombstone, and never these objects.
+func requireNoTombstone(ctx context.Context, c *connection.Cluster, name string) error {
+	tombstones := &metav1.PartialObjectMetadataList{}
+	tombstones.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	err := c.List(ctx, tombstones, c.InNamespace(), client.MatchingLabels{v1beta2.LabelTombstone: v1beta2.ValueTrue,
+		v1beta2.LabelKymaName: name})
+	if err != nil {
+		err = c.Explain(err, "looking for a tombstone of "+name)
+		return console.Fail(console.ExitCode(err), "%v; the access Secret stays, because it is needed if the deletion "+
+			"of the runtime was given up", err)
+	}
+	if len(tombstones.Items) > 0 {
+		return console.Fail(console.ExitNotReady, "the deletion of runtime %s was given up, and ConfigMap %s lists "+
+			"the objects that are left in its cluster; the access Secret stays, so that the manager can delete these "+
+			"objects when the cluster answers again", name, tombstones.Items[0].Name)
+	}
+	return nil
 }
 
 // deleteAccessSecrets deletes access Secrets. If a Secret was replaced since klm has read it, deleteAccessSecrets does
