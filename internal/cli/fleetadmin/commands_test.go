@@ -448,13 +448,14 @@ func TestRuntimeRemove(t *testing.T) {
 			Args: "runtime remove runtime-a --yes --cluster-is-gone",
 			Want: []string{"nothing is removed from its cluster", "runtime runtime-a is removed"}},
 			true, []string{secret, kyma}},
-		"NoWait": {fixture.Case{Reason: "the user deletes the Secret",
-			Args: "runtime remove runtime-a --yes --no-wait",
-			Want: []string{"kubectl delete secret -n kcp-system -l " + v1beta2.LabelKymaName + "=runtime-a"}}, false,
+		"NoWait": {fixture.Case{Reason: "the Secret is deleted later",
+			Args: "runtime remove runtime-a --yes --no-wait", Want: []string{"runtime runtime-a is being removed; " +
+				"when its Kyma is deleted, klm runtime remove runtime-a deletes its access Secret"}}, false,
 			[]string{kyma}},
 		"Timeout": {fixture.Case{Reason: "a finalizer stays, and so does the Secret",
 			Args: "runtime remove runtime-a --yes --timeout=10ms", Code: console.ExitNotReady,
-			Want: []string{"not done after 10ms: something"}}, false, []string{kyma}},
+			Want: []string{"not done after 10ms: something; when its Kyma is deleted, klm runtime remove runtime-a " +
+				"deletes its access Secret"}}, false, []string{kyma}},
 		"Unknown": {fixture.Case{Reason: "the error suggests a runtime", Args: "runtime remove runtime-b --yes",
 			Code: console.ExitNotFound, Want: []string{"did you mean runtime-a?"}}, true, nil},
 	}
@@ -521,7 +522,8 @@ func TestRuntimeRemoveAccessSecret(t *testing.T) {
 			Args: "runtime remove runtime-a --yes", Want: []string{"runtime runtime-a is removed; klm could not list " +
 				"its access Secret, so the Secret stays: "}}, mayNotList, []string{kyma}},
 		"ForbiddenNoWait": {fixture.Case{Reason: "likewise", Args: "runtime remove runtime-a --yes --no-wait",
-			Want: []string{"when its Kyma is deleted, delete its access Secret"}}, mayNotList, []string{kyma}},
+			Want: []string{"when its Kyma is deleted, klm runtime remove runtime-a deletes its access Secret"}},
+			mayNotList, []string{kyma}},
 		"Replaced": {fixture.Case{Reason: "a Secret of somebody else is kept, and named",
 			Args: "runtime remove runtime-a --yes", Code: console.ExitFailed,
 			Want: []string{"access Secret runtime-a-access was replaced in the meantime"}},
@@ -604,6 +606,59 @@ func TestRuntimeRemoveGivenUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRuntimeRemoveAgain checks that klm runtime remove deletes an access Secret that an interrupted removal has left,
+// but not the access Secret of a deletion that was given up, or of a runtime that was added again.
+func TestRuntimeRemoveAgain(t *testing.T) {
+	const secret = "DELETE " + secrets + "/runtime-a-access"
+	left := func() client.Object { return runtimeA()[2] }
+	cases := map[string]struct {
+		fixture.Case
+		objects []client.Object
+		writes  []string
+	}{
+		"Left": {fixture.Case{Reason: "the first call was interrupted", Args: "runtime remove runtime-a", Input: "y\n",
+			Want: []string{"runtime-a has no Kyma any more. Its access Secret runtime-a-access will be deleted.",
+				"runtime runtime-a is removed; its access Secret was left, and is deleted now"}},
+			[]client.Object{left()}, []string{secret}},
+		"DryRun": {fixture.Case{Reason: "nothing is written", Args: "runtime remove runtime-a --dry-run",
+			Want: []string{"the access Secret of runtime runtime-a would be deleted"}}, []client.Object{left()}, nil},
+		"GivenUp": {fixture.Case{Reason: "the manager needs the Secret", Args: "runtime remove runtime-a --yes",
+			Code: console.ExitNotReady, Want: []string{"was given up",
+				"klm runtime remove runtime-a --cluster-is-gone"}}, []client.Object{left(), tombstone()}, nil},
+		"Gone": {fixture.Case{Reason: "nobody needs the Secret",
+			Args: "runtime remove runtime-a --yes --cluster-is-gone", Want: []string{"is deleted now"}},
+			[]client.Object{left(), tombstone()}, []string{secret}},
+		"Other": {fixture.Case{Reason: "the Secret of another runtime", Args: "runtime remove runtime-b --yes",
+			Code: console.ExitNotFound, Want: []string{`runtime "runtime-b" does not exist`}},
+			[]client.Object{left()}, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.NewServer(t, c.objects...)
+			c.Check(t, Commands, s.Kubeconfig)
+			if got := s.Writes(); !slices.Equal(got, c.writes) {
+				t.Errorf("%s: writes %q, want %q", c.Reason, got, c.writes)
+			}
+		})
+	}
+	t.Run("Added", func(t *testing.T) {
+		s := fixture.NewServer(t, left())
+		var requests atomic.Int32
+		s.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path == kymas+"/runtime-a" && requests.Add(1) == 2 {
+				s.Create(t, runtimeA()[0])
+			}
+			return false
+		}
+		fixture.Case{Reason: "the Secret is used again", Args: "runtime remove runtime-a --yes",
+			Code: console.ExitNotReady, Want: []string{"runtime runtime-a was added again in the meantime"}}.Check(
+			t, Commands, s.Kubeconfig)
+		if got := s.Writes(); len(got) > 0 {
+			t.Errorf("writes %q, want none", got)
+		}
+	})
 }
 
 // TestReadCommands checks the lists and reports that the commands print, and the input that the commands refuse.

@@ -69,6 +69,9 @@ type removeOptions struct {
 func (o *removeOptions) plan(ctx context.Context, a *console.App, c *connection.Cluster, name string) (
 	p fleetlist.Plan, err error) {
 	f, err := diagnosis.Read(ctx, c, name, diagnosis.Options{})
+	if console.ExitCode(err) == console.ExitNotFound {
+		return o.planWithoutKyma(ctx, a, c, name, err)
+	}
 	if err != nil {
 		return p, err
 	}
@@ -93,6 +96,42 @@ func (o *removeOptions) plan(ctx context.Context, a *console.App, c *connection.
 	return p, nil
 }
 
+// planWithoutKyma plans the deletion of the access Secrets of a runtime whose Kyma does not exist any more, so that a
+// second call of the command finishes the removal of a first call that has not waited until the Kyma was deleted. If
+// there are no such Secrets, planWithoutKyma returns the parameter noKyma, which is an error.
+func (o *removeOptions) planWithoutKyma(ctx context.Context, a *console.App, c *connection.Cluster, name string,
+	noKyma error) (p fleetlist.Plan, err error) {
+	secrets, err := listAccessSecrets(ctx, c, name)
+	if err != nil || len(secrets) == 0 {
+		return p, noKyma
+	}
+	if !o.gone {
+		if err := requireNoTombstone(ctx, c, name); err != nil {
+			return p, err
+		}
+	}
+	fmt.Fprintf(a.Err, "%s has no Kyma any more. Its access Secret %s will be deleted.\n", name, secrets[0].Name)
+	done := console.Outcome{Object: "kyma/" + name,
+		Result: "runtime " + name + " is removed; its access Secret was left, and is deleted now"}
+	p.Would = console.Outcome{Object: done.Object, Result: "the access Secret of runtime " + name + " would be deleted"}
+	p.Do = func(ctx context.Context, _ *console.App) (console.Outcome, error) {
+		err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, &v1beta2.Kyma{})
+		switch {
+		case err == nil:
+			return done, addedAgain(name)
+		case !apierrors.IsNotFound(err):
+			return done, c.Explain(err, "looking for Kyma "+name)
+		}
+		return done, deleteAccessSecrets(ctx, c, secrets)
+	}
+	return p, nil
+}
+
+// addedAgain returns the error about a runtime that was removed and added by another client.
+func addedAgain(name string) error {
+	return console.Fail(console.ExitNotReady, "runtime %s was added again in the meantime", name)
+}
+
 // remove removes a runtime.
 func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connection.Cluster, f *diagnosis.Facts) (
 	done console.Outcome, err error) {
@@ -112,16 +151,24 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 	if err := c.Delete(ctx, f.Kyma, here); err != nil && !apierrors.IsNotFound(err) {
 		return done, c.Explain(err, "deleting Kyma "+name)
 	}
-	deleteSecret := "delete its access Secret: kubectl delete secret -n " + c.Namespace + " -l " +
-		v1beta2.LabelKymaName + "=" + name
+	toFinish := ""
+	if !o.gone && (len(f.Secrets) > 0 || f.NoSecrets) {
+		toFinish = "; when its Kyma is deleted, klm runtime remove " + name + " deletes its access Secret"
+	}
 	if o.NoWait {
-		done.Result = "runtime " + name + " is being removed"
-		if !o.gone && (len(f.Secrets) > 0 || f.NoSecrets) {
-			done.Result += "; when its Kyma is deleted, " + deleteSecret
-		}
+		done.Result = "runtime " + name + " is being removed" + toFinish
 		return done, nil
 	}
-	if err := connection.WaitForKyma(ctx, a, c, name, o.Timeout, removeProgress); err != nil {
+	var blocked error // the runtime was added again, and has an access Secret that it needs
+	err = connection.WaitForKyma(ctx, a, c, name, o.Timeout, func(k *v1beta2.Kyma) connection.Progress {
+		p := removeProgress(k)
+		blocked = p.Blocked
+		return p
+	})
+	if blocked == nil && console.ExitCode(err) == console.ExitNotReady {
+		return done, console.Fail(console.ExitNotReady, "%v%s", err, toFinish)
+	}
+	if err != nil {
 		return done, err
 	}
 	done.Result = "runtime " + name + " is removed"
@@ -129,7 +176,8 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 	case o.gone:
 		return done, nil
 	case f.NoSecrets:
-		done.Result += "; klm could not list its access Secret, so the Secret stays: " + deleteSecret
+		done.Result += "; klm could not list its access Secret, so the Secret stays: if you may list " +
+			"Secrets, klm runtime remove " + name + " deletes it"
 		return done, nil
 	}
 	return done, deleteAccessSecretsAfterKyma(ctx, c, name, f.Secrets)
@@ -237,8 +285,7 @@ func removeProgress(k *v1beta2.Kyma) connection.Progress {
 	case k == nil:
 		return connection.Progress{Done: true}
 	case k.DeletionTimestamp.IsZero():
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady,
-			"runtime %s was added again in the meantime", k.Name)}
+		return connection.Progress{Blocked: addedAgain(k.Name)}
 	}
 	text := []string{console.OrDash(k.Status.LastOperation.Operation)}
 	for i := range k.Status.Modules {
@@ -307,7 +354,8 @@ func requireNoTombstone(ctx context.Context, c *connection.Cluster, name string)
 	if len(tombstones.Items) > 0 {
 		return console.Fail(console.ExitNotReady, "the deletion of runtime %s was given up, and ConfigMap %s lists "+
 			"the objects that are left in its cluster; the access Secret stays, so that the manager can delete these "+
-			"objects when the cluster answers again", name, tombstones.Items[0].Name)
+			"objects when the cluster answers again; if the cluster does not exist any more: klm runtime remove %s "+
+			"--cluster-is-gone", name, tombstones.Items[0].Name, name)
 	}
 	return nil
 }
