@@ -1,11 +1,13 @@
 package recovery
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -213,6 +215,34 @@ func TestRestoreOverOthers(t *testing.T) {
 	check("on request", "--replace", 0, "ModuleTemplate   1 replaced")
 	if s.Object(template).GetLabels()["team"] != "" {
 		t.Error("the object is not replaced")
+	}
+}
+
+// TestRestoreInterrupted checks that a restore that ends before it has deleted a Kyma again does not turn the deletion
+// into a Kyma that stays: the next restore names the Kyma, and deletes it if --replace is set.
+func TestRestoreInterrupted(t *testing.T) {
+	file := saved(t)
+	const leaving = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/runtime-b"
+	s := fixture.NewServer(t)
+	var interrupted atomic.Bool
+	s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodDelete || r.URL.Path != leaving || interrupted.Swap(true) {
+			return false
+		}
+		fixture.Fail(w, apierrors.NewInternalError(errors.New("the API server ends")))
+		return true
+	}
+	check := func(reason, args string, code int, want ...string) {
+		t.Helper()
+		fixture.Case{Reason: reason, Args: "restore " + file + " --yes " + args, Code: code, Want: want}.
+			Check(t, Commands, s.Kubeconfig)
+	}
+	check("the deletion fails", "", console.ExitFailed, "deleting Kyma kcp-system/runtime-b again")
+	check("the deletion is still missing", "", console.ExitNotReady, "Kyma kcp-system/runtime-b",
+		"1 object of the backup is not restored")
+	check("on request", "--replace", 0, "1 replaced")
+	if s.Object(leaving).GetDeletionTimestamp() == nil {
+		t.Error("a Kyma that was being deleted is not deleted again")
 	}
 }
 

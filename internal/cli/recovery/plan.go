@@ -19,11 +19,11 @@ import (
 
 // action is the action of klm restore for one object of the backup. The first row of this table that applies decides:
 //
-//	1  the object is a Manifest, and its Kyma is neither in the cluster nor in the backup    leftOut
-//	2  the object does not exist                                                             create
-//	3  it exists with the same content, and its status is not missing                        unchanged
-//	4  it exists with the same content                                                       addStatus
-//	5  it exists with another content, or is being deleted                                   keep; replace with --replace
+//	1  the object is a Manifest, and its Kyma is neither in the cluster nor in the backup   leftOut
+//	2  the object does not exist                                                            create
+//	3  it exists with another content, or only one of the two is being deleted              keep; replace with --replace
+//	4  it exists, and its status is missing                                                 addStatus
+//	5  it exists                                                                            unchanged
 type action int
 
 const (
@@ -53,7 +53,7 @@ func decide(d document, live *unstructured.Unstructured, hasKyma, isReplacing bo
 		return create
 	case d.GetKind() == "Namespace":
 		return unchanged
-	case !isEqualExceptStatus(d.Unstructured, live) || live.GetDeletionTimestamp() != nil && !d.deleting:
+	case !isEqualExceptStatus(d.Unstructured, live) || (live.GetDeletionTimestamp() != nil) != d.deleting:
 		if isReplacing && live.GetDeletionTimestamp() == nil {
 			return replace
 		}
