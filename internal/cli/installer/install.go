@@ -173,7 +173,9 @@ func (o installOptions) installer(ctx context.Context, a *console.App) (*install
 	if err != nil {
 		return nil, err
 	}
-	in.before = before
+	if in.before = before; before != nil {
+		in.inventoryVersion = before.version
+	}
 	return in, nil
 }
 
@@ -406,6 +408,9 @@ type installer struct {
 	values  values
 	// The field before is the inventory of the previous installation, or nil if there is no previous installation.
 	before *inventory
+	// inventoryVersion is the resource version of the inventory as this process has read or written it last, or "" if
+	// there was no inventory.
+	inventoryVersion string
 	// The field refused lists the objects that were installed before, and that klm may not delete. They stay in the
 	// inventory.
 	refused []apply.Ref

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -166,6 +167,40 @@ func TestInstall(t *testing.T) {
 				t.Errorf("%s: stored values without %q:\n%s", c.Reason, want, stored())
 			}
 		}
+	}
+}
+
+// TestInstallAtTheSameTime checks that klm does not overwrite an installation that another person has changed since klm
+// has read it, for example while klm waited for a confirmation.
+func TestInstallAtTheSameTime(t *testing.T) {
+	const args = "install --image=registry.example.com/m:1 --yes"
+	for name, isFirst := range map[string]bool{"First": true, "Change": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newCluster(t)
+			if !isFirst {
+				fixture.Case{Reason: "an installation", Args: args}.Check(t, Commands, s.Kubeconfig)
+			}
+			var hasRead atomic.Bool
+			s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				// the permissions are checked after the inventory was read, and before it is written
+				if strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews") && !hasRead.Swap(true) {
+					if got := fixture.Run(t, Commands, s.Kubeconfig, "", strings.Fields(args+
+						" --set=replicas=3")...); got.Code != 0 {
+						t.Errorf("the other installation fails: %s", got.Err)
+					}
+				}
+				return serveDiscovery(w, r)
+			}
+			fixture.Case{Reason: "the user has not seen the changes", Args: args + " --set=logLevel=1",
+				Code: console.ExitFailed, Want: []string{"another client has changed the installation in namespace " +
+					"kcp-system in the meantime"}}.Check(t, Commands, s.Kubeconfig)
+			stored, _, _ := unstructured.NestedString(s.Object(inventoryPath).Object, "data", valuesKey)
+			if !strings.Contains(stored, "replicas: 3\n") || strings.Contains(stored, "logLevel") {
+				t.Errorf("the values of the other person are not kept:\n%s", stored)
+			}
+			fixture.Case{Reason: "again", Args: args + " --set=logLevel=1", Want: []string{"keep     value replicas: 3",
+				"is ready"}}.Check(t, Commands, s.Kubeconfig)
+		})
 	}
 }
 

@@ -43,7 +43,8 @@ const (
 
 // inventory is the decoded content of the inventory ConfigMap.
 type inventory struct {
-	refs []apply.Ref
+	version string // the resource version of the ConfigMap
+	refs    []apply.Ref
 	// values are the values of the installation, or nil if the version of klm that has written the inventory stored no
 	// values.
 	values values
@@ -105,7 +106,7 @@ func readInventory(ctx context.Context, c *connection.Cluster) (*inventory, erro
 	if err != nil {
 		return nil, c.Explain(err, "reading the inventory")
 	}
-	found := &inventory{}
+	found := &inventory{version: m.ResourceVersion}
 	if found.refs, err = decodeInventory(m.Data[inventoryKey]); err != nil {
 		return nil, console.Fail(console.ExitFailed,
 			"the inventory in ConfigMap %s/%s cannot be decoded: %v; if you delete it, klm install works, but keeps "+
@@ -122,7 +123,9 @@ func readInventory(ctx context.Context, c *connection.Cluster) (*inventory, erro
 	return found, nil
 }
 
-// writeInventory writes the inventory: the objects, and the values of this installation.
+// writeInventory writes the inventory: the objects, and the values of this installation. If another client has written
+// the inventory since klm has read it, writeInventory returns an error: the other client may have installed objects and
+// set values that this installation does not know, and that the user has not seen.
 func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error {
 	text, err := encodeInventoryJSON(refs)
 	if err != nil {
@@ -139,8 +142,22 @@ func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error
 	m.SetNamespace(in.Namespace)
 	m.SetName(inventoryName)
 	m.SetLabels(map[string]string{nameLabel: deploy.Release})
-	return in.Explain(in.Apply(ctx, client.ApplyConfigurationFromUnstructured(m),
-		client.FieldOwner(connection.FieldOwner), client.ForceOwnership), "writing the inventory")
+	if in.inventoryVersion == "" {
+		err = in.Create(ctx, m, client.FieldOwner(connection.FieldOwner))
+	} else {
+		m.SetResourceVersion(in.inventoryVersion)
+		err = in.Apply(ctx, client.ApplyConfigurationFromUnstructured(m), client.FieldOwner(connection.FieldOwner),
+			client.ForceOwnership)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return console.Fail(console.ExitFailed, "writing the inventory: another client has changed the installation "+
+			"in namespace %s in the meantime: run the command again, which shows the changes", in.Namespace)
+	}
+	if err != nil {
+		return in.Explain(err, "writing the inventory")
+	}
+	in.inventoryVersion = m.GetResourceVersion()
+	return nil
 }
 
 // applyNamespace applies the Namespace of the manager if the chart contains it. The inventory ConfigMap is written into

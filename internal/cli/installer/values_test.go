@@ -203,9 +203,9 @@ func TestReadInventory(t *testing.T) {
 		want *inventory
 		code int
 	}{
-		"kcp-system": {&inventory{values: values{"replicas": 2.0}}, 0},
-		"second":     {&inventory{values: values{"replicas": 3.0}}, 0},
-		"older":      {&inventory{}, 0},
+		"kcp-system": {&inventory{version: "1", values: values{"replicas": 2.0}}, 0},
+		"second":     {&inventory{version: "2", values: values{"replicas": 3.0}}, 0},
+		"older":      {&inventory{version: "3"}, 0},
 		"none":       {nil, 0},
 		"broken":     {nil, console.ExitFailed},
 		"damaged":    {nil, console.ExitFailed},
