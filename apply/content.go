@@ -27,8 +27,10 @@ type listedKind struct {
 }
 
 // foreignContentMessage returns a message about the objects that the deletion of a namespace would delete although they
-// are not in the inventory. foreignContentMessage returns "" if there are none. foreignContentMessage sends two
-// discovery requests, and one list of metadata for each namespaced kind.
+// do not belong to the installation. foreignContentMessage returns "" if there are none. The objects of the inventory
+// are in an earlier phase than their namespace, so an object of the inventory that still exists was left in the
+// cluster, or was created again by another client. foreignContentMessage sends two discovery requests, and one list of
+// metadata for each namespaced kind.
 func (d *deleteCall) foreignContentMessage(ctx context.Context, namespace string) (string, error) {
 	kinds, namespaced, err := d.namespacedKinds(ctx)
 	if err != nil {
@@ -50,12 +52,12 @@ func (d *deleteCall) foreignContentMessage(ctx context.Context, namespace string
 	if len(found) == 0 {
 		return "", nil
 	}
-	return clipMessage("it contains objects that the module did not bring: " + strings.Join(found, ", ") +
+	return clipMessage("it contains objects that do not belong to the module: " + strings.Join(found, ", ") +
 		": move or delete them, or delete the namespace"), nil
 }
 
-// describeForeignObjects returns the number of objects of a kind that are not in the inventory, and a text with the
-// names of the first few.
+// describeForeignObjects returns the number of objects of a kind that prevent the deletion of their namespace, and a
+// text with the names of the first few.
 func (d *deleteCall) describeForeignObjects(ctx context.Context, kind listedKind, namespace string,
 	namespaced map[schema.GroupKind]bool) (string, error) {
 	var list struct {
@@ -88,7 +90,7 @@ func (d *deleteCall) describeForeignObjects(ctx context.Context, kind listedKind
 			o := &list.Items[i].Metadata
 			ref := Ref{Group: kind.gvk.Group, Version: kind.gvk.Version, Kind: kind.gvk.Kind, Namespace: namespace,
 				Name: o.Name}
-			if !d.objectAllowsNamespaceDeletion(ref, o, namespaced) {
+			if !objectAllowsNamespaceDeletion(ref, o, namespaced) {
 				names = append(names, o.Name)
 			}
 		}
@@ -124,12 +126,12 @@ func isMethodNotAllowed(err error) bool {
 // objectAllowsNamespaceDeletion reports whether an object does not prevent the deletion of its namespace.
 // objectAllowsNamespaceDeletion returns the result of the first row that matches in the table below.
 //
-//	1  it is in the inventory, or is being deleted                      yes
+//	1  it is being deleted                                              yes
 //	2  the cluster creates it in each namespace, or only for a time     yes
 //	3  its controller is a namespaced object, which is counted itself   yes
 //	4  otherwise                                                        no
-func (d *deleteCall) objectAllowsNamespaceDeletion(ref Ref, m *metadata, namespaced map[schema.GroupKind]bool) bool {
-	if m.DeletionTimestamp != nil || slices.ContainsFunc(d.refs, ref.SameObject) || isMadeByCluster(ref) {
+func objectAllowsNamespaceDeletion(ref Ref, m *metadata, namespaced map[schema.GroupKind]bool) bool {
+	if m.DeletionTimestamp != nil || isMadeByCluster(ref) {
 		return true
 	}
 	return slices.ContainsFunc(m.OwnerReferences, func(o ownerReference) bool {

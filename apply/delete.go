@@ -26,24 +26,25 @@ type DeletionProgress struct {
 	// deleted has an entry for each object for which a DELETE was sent; the value is true if the object is deleted. The
 	// key is Ref.identity. The map is guarded by mu.
 	deleted map[Ref]bool
-	// toOthers contains those objects of the inventory that belong to another installation; the key is Ref.identity.
-	// Each call of Delete reads the objects in toOthers again, because the installation to which an object belongs may
-	// have handed the object over since the last call. The map is guarded by mu.
-	toOthers map[Ref]bool
+	// left contains those objects that were left in the cluster and that each call of Delete reads again: objects that
+	// belong to another installation, because that installation may have handed the object over since the last call,
+	// and custom resources, because their CRD is kept for as long as they exist. The key is Ref.identity. The map is
+	// guarded by mu.
+	left map[Ref]bool
 }
 
-// recordOwnedByOther records that an object belongs to another installation. recordOwnedByOther returns false if this
+// recordLeft records that an object was left in the cluster and has to be read again. recordLeft returns false if this
 // was recorded before.
-func (d *DeletionProgress) recordOwnedByOther(r Ref) (isNew bool) {
+func (d *DeletionProgress) recordLeft(r Ref) (isNew bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.toOthers[r.identity()] {
+	if d.left[r.identity()] {
 		return false
 	}
-	if d.toOthers == nil {
-		d.toOthers = map[Ref]bool{}
+	if d.left == nil {
+		d.left = map[Ref]bool{}
 	}
-	d.toOthers[r.identity()] = true
+	d.left[r.identity()] = true
 	return true
 }
 
@@ -71,7 +72,7 @@ func (d *DeletionProgress) Forget(refs ...Ref) {
 	defer d.mu.Unlock()
 	for _, r := range refs {
 		delete(d.deleted, r.identity())
-		delete(d.toOthers, r.identity())
+		delete(d.left, r.identity())
 	}
 }
 
@@ -89,7 +90,8 @@ type Teardown struct {
 	// Ref.Keep, and the namespaces and CRDs that objects with Ref.Keep need.
 	Kept []Ref
 	// Left are the objects that this call left in the cluster, because they do not belong only to the installation. The
-	// caller can remove the Refs of these objects from the inventory. If the caller does not remove them, later calls
+	// caller can remove the Refs of these objects from the inventory, except the Refs of custom resources: as long as
+	// such a custom resource is in the inventory, its CRD is kept. If the caller does not remove the Refs, later calls
 	// with the same DeletionProgress return the objects in Deleted. The field Left is empty if DeleteOwned is called
 	// without Ownership.
 	Left []Left
@@ -136,8 +138,9 @@ type Remaining struct {
 	Message string
 	// Err is the error of the request for this object. Err is nil if the request succeeded.
 	Err *Error
-	// Content is true for a namespace that Delete keeps because the namespace contains objects that are not in the
-	// inventory.
+	// Content is true for a namespace that DeleteOwned keeps because the namespace contains objects that do not belong
+	// to the installation, and for a CRD that DeleteOwned keeps because custom resources of it were left in the
+	// cluster.
 	Content bool
 }
 
@@ -174,7 +177,8 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProg
 // DeleteOwned is like Delete, but considers which installation each object belongs to. DeleteOwned deletes only objects
 // that the installation has created and that no other installation contains: see decideDelete. Objects that DeleteOwned
 // does not delete stay in the cluster and are in Teardown.Left. A namespace is not deleted while it contains objects
-// that are not in refs.
+// that do not belong to the installation: objects that are not in refs, and objects that were left in the cluster. A
+// CRD is not deleted while a custom resource of it exists that is in refs and was left in the cluster.
 //
 // If nobody is known to have changed an object since it was applied, DeleteOwned sends only a DELETE for the object.
 // The DELETE contains the last known resourceVersion of the object, so the API server rejects the DELETE if somebody
@@ -191,7 +195,7 @@ func (c *Cluster) DeleteOwned(ctx context.Context, refs []Ref, progress *Deletio
 		result        Teardown
 		blockingPhase string // the name of the phase that has to be completed first
 	)
-	d := deleteCall{Cluster: c, progress: progress, own: own, refs: refs}
+	d := deleteCall{Cluster: c, progress: progress, own: own}
 	failed := d.markKeptWithNamespacesAndCRDs(ctx, refs)
 	for _, phase := range deletePhases {
 		var members []Ref
@@ -223,9 +227,40 @@ func (c *Cluster) DeleteOwned(ctx context.Context, refs []Ref, progress *Deletio
 type deleteCall struct {
 	*Cluster
 	progress *DeletionProgress
-	own      *Ownership // nil: every object is deleted
-	refs     []Ref
+	own      *Ownership   // nil: every object is deleted
 	kept     map[Ref]bool // by Ref.identity
+
+	mu sync.Mutex
+	// instances are the custom resources that were left in the cluster, by the name of their CRD. The map is guarded by
+	// mu.
+	instances map[string][]string
+}
+
+// recordLeftInstance records that a custom resource of a CRD was left in the cluster.
+func (d *deleteCall) recordLeftInstance(crd string, ref Ref) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.instances == nil {
+		d.instances = map[string][]string{}
+	}
+	d.instances[crd] = append(d.instances[crd], strings.TrimPrefix(ref.Namespace+"/"+ref.Name, "/"))
+}
+
+// leftInstancesMessage returns a message about the custom resources that the deletion of a CRD would delete although
+// they were left in the cluster. leftInstancesMessage returns "" if there are none.
+func (d *deleteCall) leftInstancesMessage(crd string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := slices.Sorted(slices.Values(d.instances[crd]))
+	if len(names) == 0 {
+		return ""
+	}
+	shown := strings.Join(names[:min(namesShown, len(names))], ", ")
+	if len(names) > namesShown {
+		shown += ", …"
+	}
+	return clipMessage(fmt.Sprintf("it has custom resources that do not belong to the module: %d (%s): move or "+
+		"delete them", len(names), shown))
 }
 
 // markKeptWithNamespacesAndCRDs finds the objects of the inventory that must not be deleted.
@@ -348,9 +383,10 @@ func (d *deleteCall) deleteOrCheck(ctx context.Context, ref Ref) (*Remaining, *L
 			left, err = remainingOrClusterError(ref, err)
 		}
 		return left, nil, err
-	case stays != nil && (stays.Reason == LeftHandedOver || stays.Reason == LeftToOwner):
+	case stays != nil && (stays.Reason == LeftHandedOver || stays.Reason == LeftToOwner ||
+		roleOf(ref.groupKind()) == roleCustom):
 		// If both installations are being deleted, each of them may hand the object over to the other one.
-		if !d.progress.recordOwnedByOther(ref) {
+		if !d.progress.recordLeft(ref) {
 			return nil, nil, nil
 		}
 		return nil, stays, nil

@@ -25,7 +25,7 @@ type Marks struct{ Labels, Annotations []string }
 // LeaveToUser again after an error.
 func (c *Cluster) LeaveToUser(ctx context.Context, refs []Ref, own *Ownership, marks Marks) (
 	ownedByOthers []Left, _ error) {
-	d := deleteCall{Cluster: c, own: own, refs: refs}
+	d := deleteCall{Cluster: c, own: own}
 	stays, errs := make([]*Left, len(refs)), make([]error, len(refs))
 	err := d.forEachConcurrently(len(refs), func(i int) error {
 		if validatePathSegments(refs[i]) != nil {

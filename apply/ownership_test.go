@@ -3,6 +3,7 @@ package apply
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -220,5 +221,72 @@ func TestHandedBack(t *testing.T) {
 	if result, err := cluster.DeleteOwned(t.Context(), []Ref{shared}, &progress, own); err != nil ||
 		len(result.Deleted) != 1 || slices.Contains(s.paths(), configPath) {
 		t.Errorf("an object that was handed over: %+v, %v, left %v", result, err, s.paths())
+	}
+}
+
+// TestLeftObjectsKeepTheirContainer checks that a namespace and a CRD are not deleted while they contain an object of
+// the inventory that DeleteOwned has left in the cluster. The deletion continues when the object no longer exists.
+func TestLeftObjectsKeepTheirContainer(t *testing.T) {
+	config := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}
+	thing := Ref{Group: "example.com", Version: "v1", Kind: "Thing", Namespace: "default", Name: "default"}
+	namespace := Ref{Version: "v1", Kind: "Namespace", Name: "mod"}
+	definition := Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+		Name: "things.example.com"}
+	cases := map[string]struct {
+		object, container         Ref
+		objectPath, containerPath string
+		owner, adopted            string // annotations of the object
+		reason, message           string
+	}{
+		"AdoptedInNamespace": {config, namespace, configPath, namespacePath, "n/m", "true", LeftReleased,
+			"1 ConfigMap (config)"},
+		"OthersInNamespace": {config, namespace, configPath, namespacePath, "n/other", "", LeftToOwner,
+			"1 ConfigMap (config)"},
+		"AdoptedOfCRD": {thing, definition, thingPath, definitionPath, "n/m", "true", LeftReleased,
+			"1 (default/default)"},
+		"OthersOfCRD": {thing, definition, thingPath, definitionPath, "n/other", "", LeftToOwner,
+			"1 (default/default)"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, c, _ := installed(t)
+			s.setScript("GET /api", jsonScript(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},
+"versions":[{"version":"v1","resources":[{"resource":"configmaps","scope":"Namespaced","verbs":["list","delete"],
+"responseKind":{"kind":"ConfigMap"}}]}]}]}`))
+			s.setScript("GET /apis", jsonScript(`{"kind":"APIGroupDiscoveryList","items":[]}`))
+			own := &Ownership{Name: "n/m", Title: "module m", Manager: DefaultOwner,
+				Find: func(name string) (string, bool) { return "module other", name == "n/other" }}
+			annotate := func(path string, annotations map[string]any) {
+				s.change(path, func(o map[string]any) { o["metadata"].(map[string]any)["annotations"] = annotations })
+			}
+			annotate(tc.containerPath, map[string]any{AnnotationOwnedBy: own.Name})
+			annotate(tc.objectPath, map[string]any{AnnotationOwnedBy: tc.owner, AnnotationAdopted: tc.adopted})
+			object := tc.object
+			object.Adopted = tc.adopted == "true"
+			refs := []Ref{tc.container, object}
+			var progress DeletionProgress
+			for _, reported := range []int{1, 0} { // the object is reported once
+				result, err := c.DeleteOwned(t.Context(), refs, &progress, own)
+				if err != nil || len(result.Left) != reported || len(result.Remaining) != 1 ||
+					!result.Remaining[0].Content || !result.Remaining[0].Ref.SameObject(tc.container) ||
+					!strings.Contains(result.Remaining[0].Message, tc.message) {
+					t.Fatalf("got %+v, %v, want that %s stays because of %s", result, err, tc.container, tc.message)
+				}
+				if reported > 0 && result.Left[0].Reason != tc.reason {
+					t.Errorf("left because of %s, want %s", result.Left[0].Reason, tc.reason)
+				}
+			}
+			if stored := s.paths(); !slices.Contains(stored, tc.objectPath) ||
+				!slices.Contains(stored, tc.containerPath) {
+				t.Fatalf("only %v are left", stored)
+			}
+			s.mu.Lock()
+			delete(s.stored, tc.objectPath)
+			s.mu.Unlock()
+			result, err := c.DeleteOwned(t.Context(), refs, &progress, own)
+			if err != nil || !result.Done() || slices.Contains(s.paths(), tc.containerPath) {
+				t.Errorf("without the object: got %+v, %v, left %v", result, err, s.paths())
+			}
+		})
 	}
 }

@@ -40,6 +40,9 @@ func (d *deleteCall) deleteOrLeave(ctx context.Context, ref Ref) (*Remaining, *L
 	)
 	err := d.retryOnConflict(ctx, ref, func(served Ref, res resource) (err error) {
 		left, stays, err = d.readAndRemove(ctx, served, res, wanted)
+		if stays != nil && roleOf(ref.groupKind()) == roleCustom {
+			d.recordLeftInstance(res.plural+"."+ref.Group, ref)
+		}
 		return err
 	})
 	return left, stays, err
@@ -94,6 +97,11 @@ func (d *deleteCall) readAndRemove(ctx context.Context, ref Ref, res resource, c
 		return d.makeFirstHeirOwner(ctx, ref, res, m, heirs)
 	case removalRelease:
 		return d.releaseAdopted(ctx, ref, res, m)
+	}
+	if ref.groupKind() == crdKind {
+		if content := d.leftInstancesMessage(ref.Name); content != "" {
+			return &Remaining{Ref: ref, Content: true, Message: content}, nil, nil
+		}
 	}
 	if ref.groupKind() == namespaceKind {
 		if content, err := d.foreignContentMessage(ctx, ref.Name); err != nil || content != "" {

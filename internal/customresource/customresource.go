@@ -14,7 +14,8 @@
 // this table decides what happens to a custom resource of the CRD. If no row matches, the custom resource belongs to a
 // user:
 //
-//	1  it is in the inventory of the module                             deleted with the module
+//	1  it is in the inventory of the module, did not exist before the
+//	   module, and belongs to no other module that stays                deleted with the module
 //	2  it is the default custom resource of the module                  deleted with the module, unless its policy is Ignore
 //	3  it is the default custom resource of another module              deleted with that module
 //	4  an object of row 1, or a custom resource of the module's kinds,

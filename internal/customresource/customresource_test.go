@@ -17,8 +17,10 @@ func TestIsOfUser(t *testing.T) {
 	of := func(kind, namespace, name string) apply.Ref {
 		return apply.Ref{Group: "example.com", Version: "v1", Kind: kind, Namespace: namespace, Name: name}
 	}
+	adopted := of("Thing", "a", "adopted")
+	adopted.Adopted = true
 	own := ownership{
-		inventory: []apply.Ref{of("Thing", "a", "applied"),
+		inventory: []apply.Ref{of("Thing", "a", "applied"), adopted,
 			{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "a", Name: "operator"}},
 		defaults: []apply.Ref{of("Thing", "kyma-system", "default"), of("Whole", "kyma-system", "default"),
 			of("Thing", "", "bare")},
@@ -35,6 +37,7 @@ func TestIsOfUser(t *testing.T) {
 	}{
 		"User":          {"nobody else made it", of("Thing", "a", "mine"), nil, true},
 		"Inventory":     {"the module has applied it", of("Thing", "a", "applied"), nil, false},
+		"Adopted":       {"it existed before the module", of("Thing", "a", "adopted"), nil, true},
 		"Namespace":     {"the same name in another namespace", of("Thing", "b", "applied"), nil, true},
 		"Default":       {"a default custom resource", of("Thing", "kyma-system", "default"), nil, false},
 		"ClusterScoped": {"spec.resource has a namespace, the object has none", of("Whole", "", "default"), nil, false},
@@ -52,6 +55,28 @@ func TestIsOfUser(t *testing.T) {
 	}
 	if n := own.countModuleObjects(schema.GroupKind{Group: "example.com", Kind: "Thing"}); n != 3 {
 		t.Errorf("%d custom resources go with modules, want 3", n)
+	}
+}
+
+// TestIsDeletedWithModule checks which custom resources of the inventory are deleted with the module.
+func TestIsDeletedWithModule(t *testing.T) {
+	own := ownership{others: []string{"n/stays", "n/leaves"}, staying: []string{"n/stays"}}
+	cases := map[string]struct {
+		reason string
+		ref    apply.Ref
+		owner  string
+		want   bool
+	}{
+		"Own":      {"the module has created it", apply.Ref{}, "n/m", true},
+		"Adopted":  {"it existed before the module", apply.Ref{Adopted: true}, "n/m", false},
+		"Shared":   {"another module needs it", apply.Ref{Shared: true}, "n/stays", false},
+		"Leaving":  {"the other module is being deleted", apply.Ref{Shared: true}, "n/leaves", true},
+		"Returned": {"the other module has handed it over", apply.Ref{Shared: true}, "n/m", true},
+	}
+	for name, c := range cases {
+		if got := own.isDeletedWithModule(c.ref, c.owner); got != c.want {
+			t.Errorf("%s: %s: %v, want %v", name, c.reason, got, c.want)
+		}
 	}
 }
 

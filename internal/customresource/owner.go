@@ -17,6 +17,7 @@ type ownership struct {
 	defaults  []apply.Ref        // default custom resources that are deleted with their modules
 	kinds     []schema.GroupKind // the kinds of the CRDs of the module that have custom resources
 	others    []string           // namespace/name of the other Manifests of the runtime
+	staying   []string           // the Manifests in others that are not being deleted
 }
 
 // readOwnership reads all Manifests of the runtime, and returns the data from which the owners of custom resources are
@@ -37,6 +38,9 @@ func (q Question) readOwnership(ctx context.Context, pages []apply.Instances) (o
 		}
 		if m.Name != q.Manifest.Name {
 			own.others = append(own.others, m.Namespace+"/"+m.Name)
+			if m.DeletionTimestamp.IsZero() {
+				own.staying = append(own.staying, m.Namespace+"/"+m.Name)
+			}
 		}
 		if m.Spec.CustomResourcePolicy != v1beta2.Ignore && m.Spec.Resource != nil {
 			own.defaults = append(own.defaults, declaredRef(m))
@@ -48,11 +52,23 @@ func (q Question) readOwnership(ctx context.Context, pages []apply.Instances) (o
 // isOfUser reports whether a custom resource belongs to a user, by the table in the package comment.
 func (w *ownership) isOfUser(o *apply.ObjectMetadata) bool {
 	isDefault := func(declared apply.Ref) bool { return isDeclared(o.Ref, declared) }
-	return !slices.ContainsFunc(w.inventory, o.SameObject) && !slices.ContainsFunc(w.defaults, isDefault) &&
+	isDeleted := func(r apply.Ref) bool {
+		return o.SameObject(r) && w.isDeletedWithModule(r, o.Annotation(v1beta2.AnnotationOwnedBy))
+	}
+	return !slices.ContainsFunc(w.inventory, isDeleted) && !slices.ContainsFunc(w.defaults, isDefault) &&
 		!slices.ContainsFunc(o.Owners, func(owner metav1.OwnerReference) bool {
 			return w.isOwnerRefToModuleObject(o,
 				owner)
 		})
+}
+
+// isDeletedWithModule reports whether a custom resource in the inventory of the module is deleted with the module. A
+// custom resource that existed before the module stays, and so does a custom resource that belongs to another module.
+// If the other module is being deleted too, that module deletes the custom resource, or hands it over to this module.
+// The parameter owner is the Manifest that owns the custom resource in the cluster, because the flag Shared of the
+// inventory may be out of date.
+func (w *ownership) isDeletedWithModule(r apply.Ref, owner string) bool {
+	return !r.Adopted && !(r.Shared && slices.Contains(w.staying, owner))
 }
 
 // isDeclared reports whether an object in the runtime is the default custom resource that the spec of a Manifest
@@ -77,7 +93,7 @@ func (w *ownership) isOwnerRefToModuleObject(o *apply.ObjectMetadata, ownerRef m
 	}
 	kind := schema.GroupKind{Group: version.Group, Kind: ownerRef.Kind}
 	return slices.Contains(w.kinds, kind) || slices.ContainsFunc(w.inventory, func(r apply.Ref) bool {
-		return r.GVK().GroupKind() == kind && r.Name == ownerRef.Name && (r.Namespace == "" ||
+		return !r.Adopted && r.GVK().GroupKind() == kind && r.Name == ownerRef.Name && (r.Namespace == "" ||
 			r.Namespace == o.Namespace)
 	})
 }
@@ -86,7 +102,7 @@ func (w *ownership) isOwnerRefToModuleObject(o *apply.ObjectMetadata, ownerRef m
 func (w *ownership) countModuleObjects(kind schema.GroupKind) int {
 	n := 0
 	for _, r := range slices.Concat(w.inventory, w.defaults) {
-		if r.GVK().GroupKind() == kind {
+		if r.GVK().GroupKind() == kind && !r.Adopted {
 			n++
 		}
 	}

@@ -252,8 +252,11 @@ func (n *run) deleteOwnedObjects(ctx context.Context, refs []apply.Ref) (apply.T
 	own.Wanted, own.Applied = others.HoldersOf(refs), &n.memory.progress
 	left, err := n.runtime.DeleteOwned(ctx, refs, &n.memory.deletion, own)
 	n.reportObjectsLeft(left.Left)
-	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool { return r.Content }) {
+	if i := slices.IndexFunc(left.Remaining, func(r apply.Remaining) bool { return r.Content }); i >= 0 {
 		n.observed.blocker = v1beta2.ReasonNamespaceNotEmpty
+		if left.Remaining[i].Ref.Kind == "CustomResourceDefinition" {
+			n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
+		}
 	}
 	return left, err
 }
