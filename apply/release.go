@@ -192,14 +192,15 @@ func (d *deleteCall) makeFirstHeirOwner(ctx context.Context, ref Ref, res resour
 
 // releaseAdopted removes the fields of our field manager from an object that existed before the installation. To remove
 // the fields, releaseAdopted applies the object without any field, so that our field manager owns nothing. The API
-// server rejects this apply if it would remove a required field that no other field manager owns, or because of
-// unserved versions. After such a rejection, releaseAdopted removes only our labels and annotations.
+// server rejects this apply if it would remove a required field that no other field manager owns, such as the versions
+// of a CRD, or because of unserved versions. After such a rejection, releaseAdopted removes only our labels and
+// annotations.
 func (d *deleteCall) releaseAdopted(ctx context.Context, ref Ref, res resource, m *metadata) (
 	*Remaining, *Left, error) {
 	message := ref.String() + " existed before the module: it stays, without the fields of the module"
 	err := d.applyWithoutFields(ctx, ref, res, m)
-	if reasonIs(err, ObjectRefused) || reasonIs(err, FieldImmutable) || reasonIs(err, AdmissionRefused) ||
-		unservedIn(err) != "" {
+	if reasonIs(err, ObjectRefused) || reasonIs(err, FieldImmutable) || reasonIs(err, StoredVersionDropped) ||
+		reasonIs(err, AdmissionRefused) || unservedIn(err) != "" {
 		message = ref.String() + " existed before the module: it stays as the module has left it"
 		err = d.patchManagedFields(ctx, ref, res, d.own.manager(), m,
 			func(entries []json.RawMessage) (map[string]any, error) {

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -158,5 +159,38 @@ func TestUnservedVersionReleased(t *testing.T) {
 	result, err := c.DeleteOwned(t.Context(), []Ref{ref}, nil, own)
 	if err != nil || len(result.Left) != 1 || result.Left[0].Reason != LeftReleased || !result.Done() {
 		t.Errorf("got %+v, %v, want that the object is released", result, err)
+	}
+}
+
+// TestAdoptedDefinitionReleased checks that a CRD that existed before the installation is released, although the API
+// server rejects an apply without its versions: the list of versions is atomic, and the CRD has stored objects in one
+// of them.
+func TestAdoptedDefinitionReleased(t *testing.T) {
+	s, c, _ := installed(t)
+	own := &Ownership{Name: "n/m", Title: "module m", Manager: DefaultOwner,
+		Find: func(string) (string, bool) { return "", false }}
+	ref := Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+		Name: "things.example.com", Adopted: true}
+	s.change(definitionPath, func(o map[string]any) {
+		o["metadata"].(map[string]any)["annotations"] = map[string]any{AnnotationOwnedBy: own.Name,
+			AnnotationAdopted: "true"}
+	})
+	line := "PATCH " + definitionPath
+	s.setScript(line, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Content-Type") == applyType {
+			refuseFor(w, "status.storedVersions[0]", "FieldValueInvalid",
+				`Invalid value: "v1": missing from spec.versions; v1 was previously a storage version`)
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.patch(w, r, []byte(s.bodies[line]))
+	})
+	result, err := c.DeleteOwned(t.Context(), []Ref{ref}, nil, own)
+	if err != nil || len(result.Left) != 1 || result.Left[0].Reason != LeftReleased || !result.Done() {
+		t.Errorf("got %+v, %v, want that the CRD is released", result, err)
+	}
+	if s.stored[definitionPath] == nil {
+		t.Error("the CRD was deleted")
 	}
 }
