@@ -137,7 +137,14 @@ func (n *run) deleteOrAwaitUserCRs(ctx context.Context) error {
 // the given objects. questionAbout ignores CRDs that stay in the runtime: a CRD that another module also contains, and
 // a CRD that existed before the module was installed.
 func (n *run) questionAbout(ctx context.Context, refs []apply.Ref) customresource.Question {
-	crds := n.peers().ToDelete(ctx, n.manifest, inventory.CRDs(refs))
+	ownerOf := func(r apply.Ref) string {
+		object, err := n.runtime.Get(ctx, r)
+		if err != nil {
+			return ""
+		}
+		return object.GetAnnotations()[v1beta2.AnnotationOwnedBy]
+	}
+	crds := n.peers().ToDelete(ctx, n.manifest, inventory.CRDs(refs), ownerOf)
 	manifests := func(ctx context.Context) ([]v1beta2.Manifest, error) {
 		return runtimes.ManifestsOf(ctx, n.Client, n.manifest.Namespace, n.manifest.Labels[v1beta2.LabelKymaName])
 	}

@@ -83,6 +83,15 @@ type Others []v1beta2.Manifest
 
 // ListOtherManifests reads the other Manifests on the cluster of the Manifest m.
 func (p Peers) ListOtherManifests(ctx context.Context, m *v1beta2.Manifest) (Others, error) {
+	all, err := p.listWithLeaving(ctx, m)
+	return slices.DeleteFunc(all, isLeaving), err
+}
+
+// isLeaving reports whether a Manifest is being deleted or handed over to the user.
+func isLeaving(m v1beta2.Manifest) bool { return !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() }
+
+// listWithLeaving reads the other Manifests on the cluster of the Manifest m, with those that are being deleted.
+func (p Peers) listWithLeaving(ctx context.Context, m *v1beta2.Manifest) (Others, error) {
 	var list v1beta2.ManifestList
 	kyma := m.KymaName()
 	var of client.ListOption = client.MatchingFields{runtimes.KymaNameIndex: kyma}
@@ -94,8 +103,7 @@ func (p Peers) ListOtherManifests(ctx context.Context, m *v1beta2.Manifest) (Oth
 		return nil, fmt.Errorf("listing the other Manifests of the cluster of Kyma %s: %w", kyma, err)
 	}
 	return slices.DeleteFunc(list.Items, func(other v1beta2.Manifest) bool {
-		return other.Name == m.Name || !other.DeletionTimestamp.IsZero() || other.IsUnmanaged() ||
-			!p.areOnSameCluster(m, &other)
+		return other.Name == m.Name || !p.areOnSameCluster(m, &other)
 	}), nil
 }
 
@@ -126,15 +134,31 @@ func (o Others) HoldersOf(refs []apply.Ref) func(apply.Ref) (namespacedName stri
 
 // ToDelete returns the objects in refs that must be deleted when a module no longer contains them. Two kinds of objects
 // stay in the cluster: objects that existed before the module, and objects that another Manifest also contains. If it
-// cannot be determined which objects stay, ToDelete returns all objects in the parameter refs.
-func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref) []apply.Ref {
+// cannot be determined which objects stay, ToDelete returns more objects in the parameter refs.
+//
+// An object that other Manifests contain stays if one of them stays. If all of them are being deleted, the object stays
+// only if it belongs to one of them, which deletes it or hands it over. The flag Shared does not show this, because the
+// other Manifest may have handed the object over since the flag was set. The function in the parameter ownerOf reads
+// from the cluster which Manifest owns an object, as namespace/name.
+func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref,
+	ownerOf func(apply.Ref) (namespacedName string)) []apply.Ref {
 	if len(refs) == 0 {
 		return nil
 	}
-	others, _ := p.ListOtherManifests(ctx, m) // without the others, more objects count
-	holderOf := others.HoldersOf(refs)
-	return slices.DeleteFunc(slices.Clone(refs),
-		func(r apply.Ref) bool { return r.Adopted || r.Shared || holderOf(r) != "" })
+	all, _ := p.listWithLeaving(ctx, m) // without the others, more objects count
+	holderOf := all.HoldersOf(refs)
+	stayingHolderOf := slices.DeleteFunc(slices.Clone(all), isLeaving).HoldersOf(refs)
+	belongsToOther := func(r apply.Ref) bool {
+		owner := ownerOf(r)
+		if owner == m.Namespace+"/"+m.Name {
+			return false
+		}
+		_, exists := p.findOwner(ctx, m, owner)
+		return exists
+	}
+	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool {
+		return r.Adopted || stayingHolderOf(r) != "" || r.Shared && holderOf(r) != "" && belongsToOther(r)
+	})
 }
 
 // maxWait is the maximum time that a deletion waits until other modules of the runtime have recorded their objects.

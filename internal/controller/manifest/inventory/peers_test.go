@@ -78,6 +78,57 @@ func TestPeers(t *testing.T) {
 	}
 }
 
+// TestToDelete checks which objects stay when their module is removed. An object that is recorded as shared stays only
+// as long as it belongs to another Manifest.
+func TestToDelete(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+		Name: "things.example.com"}
+	tests := map[string]struct {
+		reason                   string
+		holder, leaving, adopted bool // another Manifest contains the object, and is being deleted
+		shared                   bool
+		owner                    string
+		want                     bool
+	}{
+		"Own":        {reason: "only this module contains it", owner: "kcp-system/m", want: true},
+		"Adopted":    {reason: "it existed before", adopted: true, owner: "kcp-system/m"},
+		"Held":       {reason: "the other module gets it", holder: true, owner: "kcp-system/m"},
+		"Shared":     {reason: "the other module owns it", holder: true, shared: true, owner: "kcp-system/other"},
+		"NoHolder":   {reason: "the other module was removed", shared: true, owner: "kcp-system/m", want: true},
+		"OwnerGone":  {reason: "the other module was removed", shared: true, owner: "kcp-system/other", want: true},
+		"BothLeave":  {"the other module deletes it", true, true, false, true, "kcp-system/other", false},
+		"HandedOver": {"the other module has handed it over", true, true, false, true, "kcp-system/m", true},
+		"Unknown":    {"it cannot be read", true, true, false, true, "", true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithScheme(scheme).
+				WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues)
+			m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "m",
+				Labels: map[string]string{v1beta2.LabelKymaName: "a"}}}
+			other := m.DeepCopy()
+			other.Name, other.Status.Synced = "other", Of([]apply.Ref{crd})
+			if tc.leaving {
+				other.DeletionTimestamp, other.Finalizers = new(metav1.Now()), []string{v1beta2.FinalizerManifest}
+			}
+			if tc.holder {
+				c = c.WithObjects(other)
+			}
+			ref := crd
+			ref.Adopted, ref.Shared = tc.adopted, tc.shared
+			found := Peers{Reader: c.Build()}.ToDelete(t.Context(), m, []apply.Ref{ref},
+				func(apply.Ref) string { return tc.owner })
+			if got := len(found) == 1; got != tc.want {
+				t.Errorf("%s: deleted: %t, want %t", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
 // TestPeersAreReadWithoutCopies checks that the other Manifests are read only if there is an object to ask about, and
 // are not copied: a Manifest on the control plane has the Manifests of all Kymas as peers.
 func TestPeersAreReadWithoutCopies(t *testing.T) {
@@ -100,8 +151,8 @@ func TestPeersAreReadWithoutCopies(t *testing.T) {
 	for _, target := range []v1beta2.Target{v1beta2.TargetRemote, v1beta2.TargetControlPlane} {
 		lists, copies = 0, 0
 		p := Peers{Reader: c, Target: target}
-		p.ToDelete(t.Context(), m, nil)
-		p.ToDelete(t.Context(), m, []apply.Ref{{Kind: "ConfigMap", Namespace: "b", Name: "x"}})
+		p.ToDelete(t.Context(), m, nil, nil)
+		p.ToDelete(t.Context(), m, []apply.Ref{{Kind: "ConfigMap", Namespace: "b", Name: "x"}}, nil)
 		if lists != 1 || copies != 0 {
 			t.Errorf("target %q: %d lists, %d of them copy the Manifests, want 1 and 0", target, lists, copies)
 		}
