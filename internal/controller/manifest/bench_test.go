@@ -335,8 +335,13 @@ func (f *fakeRuntime) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// discover answers discovery requests for custom kinds: /apis/group and /apis/group/version.
+// discover answers discovery requests for custom kinds: /apis/group and /apis/group/version. The aggregated discovery
+// of all kinds returns no kinds.
 func (f *fakeRuntime) discover(w http.ResponseWriter, path string) bool {
+	if path == "/api" || path == "/apis" {
+		f.answer(w, http.StatusOK, map[string]any{"kind": "APIGroupDiscoveryList", "items": []any{}})
+		return true
+	}
 	parts := strings.Split(strings.TrimPrefix(path, "/apis/"), "/")
 	if !strings.HasPrefix(path, "/apis/") || len(parts) > 2 {
 		return false
@@ -347,11 +352,13 @@ func (f *fakeRuntime) discover(w http.ResponseWriter, path string) bool {
 			strings.Split(resource, "/")[2]
 		if group == parts[0] {
 			versions = append(versions, map[string]any{"version": version, "groupVersion": group + "/" + version})
-			resources = append(resources, map[string]any{"name": plural, "kind": kind, "namespaced": true})
+			if len(parts) == 1 || parts[1] == version {
+				resources = append(resources, map[string]any{"name": plural, "kind": kind, "namespaced": true})
+			}
 		}
 	}
 	switch {
-	case len(versions) == 0:
+	case len(resources) == 0:
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	case len(parts) == 1:
 		f.answer(w, http.StatusOK, map[string]any{"kind": "APIGroup", "name": parts[0], "versions": versions,
@@ -371,7 +378,8 @@ func (f *fakeRuntime) store(w http.ResponseWriter, path string, body []byte) {
 		return
 	}
 	meta := o["metadata"].(map[string]any)
-	fields := []any{map[string]any{"manager": v1beta2.FieldOwnerApplier, "operation": "Apply", "fieldsV1": fieldsOf(o)}}
+	fields := []any{map[string]any{"manager": v1beta2.FieldOwnerApplier, "operation": "Apply",
+		"fieldsV1": fieldsOf(withoutUnownableFields(o))}}
 	code := http.StatusCreated
 	if old, wanted := f.stored[path], meta["resourceVersion"]; old != nil && wanted != nil &&
 		wanted != old["metadata"].(map[string]any)["resourceVersion"] {
@@ -390,6 +398,18 @@ func (f *fakeRuntime) store(w http.ResponseWriter, path string, body []byte) {
 	meta["managedFields"] = fields
 	f.stored[path] = o
 	f.answer(w, code, o)
+}
+
+// withoutUnownableFields returns the object without the fields that no field manager owns.
+func withoutUnownableFields(o map[string]any) map[string]any {
+	o, meta := maps.Clone(o), maps.Clone(o["metadata"].(map[string]any))
+	for _, key := range []string{"name", "namespace", "uid", "resourceVersion"} {
+		delete(meta, key)
+	}
+	delete(o, "apiVersion")
+	delete(o, "kind")
+	o["metadata"] = meta
+	return o
 }
 
 // fieldsOf returns the fields of an object in the form of managedFields; a list is one field.

@@ -195,8 +195,10 @@ type rendered struct {
 
 // pruned is the result of prune.
 type pruned struct {
-	complete bool        // all objects are applied, and all objects that they replace are deleted
-	kept     []apply.Ref // objects that are in no set any more, but are never deleted
+	complete bool // all objects are applied, and all objects that they replace are deleted
+	// kept are objects that are in no set any more, and stay in the inventory: objects that are never deleted, and
+	// namespaces in which objects of the new version are.
+	kept []apply.Ref
 }
 
 // moduleResource is the module's custom resource as it was read from the runtime; object is nil if the custom resource

@@ -455,3 +455,38 @@ func TestAwaitFinalizers(t *testing.T) {
 		t.Errorf("requests to the runtime after the release: %v", got)
 	}
 }
+
+// TestUpgradeKeepsNamespaceOfItsObjects checks an upgrade to a version that no longer contains the namespace of its
+// objects: the namespace stays in the inventory, and is deleted with the module.
+func TestUpgradeKeepsNamespaceOfItsObjects(t *testing.T) {
+	const namespace, object = "/api/v1/namespaces/foo", "/api/v1/namespaces/foo/configmaps/op"
+	own := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: op, namespace: foo}\n"
+	b := newBench(t, moduleOf(nil))
+	b.write("sample", "apiVersion: v1\nkind: Namespace\nmetadata: {name: foo}\n", own, configMap("a", "1"))
+	b.settle(v1beta2.StateReady)
+	for i, documents := range [][]string{{own, configMap("a", "1")}, {own}} { // the second upgrade deletes an object
+		version := fmt.Sprintf("%d.0.0", i+2)
+		b.write("sample", documents...)
+		b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = version, int64(i+2) })
+		b.settle(v1beta2.StateReady)
+		m := b.manifest()
+		recorded := slices.ContainsFunc(m.Status.Synced, func(r v1beta2.Resource) bool { return r.Kind == "Namespace" })
+		if m.Status.Version != version || !recorded || b.runtime.object(namespace) == nil ||
+			b.runtime.object(object) == nil {
+			t.Fatalf("version %s is installed, the inventory is %v, the objects are %v", m.Status.Version,
+				m.Status.Synced, b.runtime.paths())
+		}
+	}
+	if b.runtime.object(configMaps+"a") != nil {
+		t.Error("the object that the third version does not contain was not deleted")
+	}
+	b.delete()
+	for range 5 {
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := b.runtime.paths(); b.manifest() != nil || len(left) > 0 {
+		t.Errorf("after the removal there are %v, and the Manifest %v", left, b.manifest())
+	}
+}

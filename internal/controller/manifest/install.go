@@ -347,6 +347,7 @@ func (n *run) prune(ctx context.Context) error {
 		return n.subscribeToObjects(ctx)
 	}
 	removed := apply.Removed(inventory.Refs(n.manifest.Status.Synced), n.refs)
+	removed, n.pruned.kept = n.withoutInhabitedNamespaces(removed)
 	if err := n.deleteRemoved(ctx, removed); err != nil {
 		return err
 	}
@@ -357,6 +358,27 @@ func (n *run) prune(ctx context.Context) error {
 	}
 	n.pruned.complete = true
 	return n.subscribeToObjects(ctx)
+}
+
+// withoutInhabitedNamespaces takes those namespaces out of the objects that only the former version had in which
+// objects of the new version are. The result inhabited has these namespaces. They stay in the inventory, so that they
+// are deleted with the module.
+func (n *run) withoutInhabitedNamespaces(removed []apply.Ref) (others, inhabited []apply.Ref) {
+	used := map[string]bool{}
+	for _, r := range n.refs {
+		used[r.Namespace] = true
+	}
+	if n.manifest.Spec.CustomResourcePolicy != v1beta2.Ignore {
+		used[inventory.ModuleCRRef(n.manifest).Namespace] = true
+	}
+	for _, r := range removed {
+		if r.Group == "" && r.Kind == "Namespace" && used[r.Name] {
+			inhabited = append(inhabited, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return others, inhabited
 }
 
 // deleteRemoved deletes objects that only the former version had. deleteRemoved waits until they no longer exist, and
@@ -384,7 +406,7 @@ func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
 		return n.requeueWaitingFor(left.WaitMessage())
 	}
 	metrics.Objects.WithLabelValues("deleted").Add(float64(len(left.Deleted)))
-	n.pruned.kept = left.Kept
+	n.pruned.kept = append(n.pruned.kept, left.Kept...)
 	return nil
 }
 
