@@ -190,6 +190,7 @@ type run struct {
 type rendered struct {
 	sets       []apply.Set           // one for each source of the plan
 	refs       [][]apply.Ref         // set by resolveRefs: the objects of each set
+	unresolved error                 // set by resolveRefs: why objects of the sets are not in refs, or nil
 	signatures []condition.Signature // of all artefacts
 }
 

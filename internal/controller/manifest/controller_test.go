@@ -490,3 +490,39 @@ func TestUpgradeKeepsNamespaceOfItsObjects(t *testing.T) {
 		t.Errorf("after the removal there are %v, and the Manifest %v", left, b.manifest())
 	}
 }
+
+// TestUnservedObjectIsNotPruned checks an object of the module whose version the runtime no longer serves, although it
+// serves the object in another version. After a restart, drift is only reported, so nothing is applied; the object must
+// not be deleted as an object of a former version.
+func TestUnservedObjectIsNotPruned(t *testing.T) {
+	b := newBench(t, moduleOf(func(m *v1beta2.Manifest) {
+		m.Annotations = map[string]string{v1beta2.AnnotationDrift: v1beta2.DriftReport}
+	}))
+	b.runtime.kinds["example.com/v1beta1/samples"] = "Sample"
+	b.write("sample", configMap("a", "1"),
+		"apiVersion: example.com/v1beta1\nkind: Sample\nmetadata: {name: mine, namespace: default}\n")
+	b.settle(v1beta2.StateReady)
+	former := strings.Replace(samplePath, "v1", "v1beta1", 1) + "mine"
+	object := b.runtime.object(former)
+	if object == nil {
+		t.Fatalf("the objects are %v", b.runtime.paths())
+	}
+	b.runtime.drop(former)
+	b.runtime.put(samplePath+"mine", object)
+	b.runtime.mu.Lock()
+	b.runtime.kinds = map[string]string{"example.com/v1/samples": "Sample"}
+	b.runtime.mu.Unlock()
+	b.r.forget(client.ObjectKeyFromObject(b.manifest()))
+	b.r.Runtimes.Remove("a")
+	for range 3 {
+		if _, err := b.reconcile(); loop.Reason(err) != apply.KindUnknown {
+			t.Errorf("got %v, want %s", err, apply.KindUnknown)
+		}
+		if m := b.manifest(); m.Status.State != v1beta2.StateError {
+			t.Errorf("the state is %s: %s", m.Status.State, m.Status.LastOperation.Operation)
+		}
+	}
+	if b.runtime.object(samplePath+"mine") == nil {
+		t.Error("the object was deleted")
+	}
+}

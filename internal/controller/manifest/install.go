@@ -57,14 +57,15 @@ func (n *run) recordInventoryBeforeApply(ctx context.Context) error {
 func (n *run) isInventoryChanged() bool { return n.recorded }
 
 // resolveRefs returns the references of all objects, with the scope and namespace that the objects have in the runtime.
+// Objects whose kind the runtime does not serve are missing in the result; the field unresolved has the reason.
 func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
-	n.rendered.refs = make([][]apply.Ref, len(n.rendered.sets))
+	n.rendered.refs, n.rendered.unresolved = make([][]apply.Ref, len(n.rendered.sets)), nil
 	for i, set := range n.rendered.sets {
 		refs, err := n.runtime.DesiredInventory(ctx, set)
 		if err != nil && refs == nil {
-			return nil, err // apply returns the errors about single objects
+			return nil, err
 		}
-		n.rendered.refs[i] = refs
+		n.rendered.refs[i], n.rendered.unresolved = refs, errors.Join(n.rendered.unresolved, err)
 	}
 	all, err := inventory.Combined(n.rendered.sets, n.rendered.refs,
 		func(i int) string { return n.plan.sources[i].Name })
@@ -75,7 +76,9 @@ func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 }
 
 // If the digest of the plan has not been applied completely, applyAllOrDrifted sends all objects to the runtime. If the
-// digest has been applied, applyAllOrDrifted sends only the objects that differ from their desired state.
+// digest has been applied, applyAllOrDrifted sends only the objects that differ from their desired state. If an object
+// cannot exist in the runtime now, applyAllOrDrifted returns an error, even if it sends nothing: the object is missing
+// in refs, and prune would delete it.
 func (n *run) applyAllOrDrifted(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil
@@ -91,7 +94,7 @@ func (n *run) applyAllOrDrifted(ctx context.Context) error {
 		found = n.memory.deferToOwners(found, time.Now())
 		if n.memory.drift = ""; reportsDrift(n.manifest) {
 			n.memory.drift = condition.UncorrectedDriftMessage(found)
-			return nil
+			return n.rendered.unresolved
 		}
 		for _, d := range found {
 			log.FromContext(ctx).Info("correcting drift", "object", d.String())
@@ -106,13 +109,13 @@ func (n *run) applyAllOrDrifted(ctx context.Context) error {
 		}
 	}
 	if len(conflicts) == 0 {
-		return nil
+		return n.rendered.unresolved
 	}
 	for _, c := range conflicts {
 		n.memory.conflicts = append(n.memory.conflicts, c.Ref)
 	}
 	// an event reports the end of a conflict
-	return errors.Join(n.subscribeToObjects(ctx), apply.JoinFailures(conflicts))
+	return errors.Join(n.subscribeToObjects(ctx), apply.JoinFailures(conflicts), n.rendered.unresolved)
 }
 
 // forgetProgressOfDrifted makes Apply send the objects that other clients have changed or deleted. Without
@@ -244,7 +247,7 @@ func (n *run) findDrift(ctx context.Context) ([]apply.Drifted, error) {
 		}
 		found = append(found, drifted...)
 	}
-	if only == nil {
+	if only == nil && n.rendered.unresolved == nil { // otherwise the next reconcile compares again
 		n.memory.compared = time.Now()
 		n.memory.audited = n.memory.compared
 	}
