@@ -35,8 +35,8 @@ const (
 // value of the field .status.state in the custom resource.
 type StateRules struct {
 	// Expression is a CEL expression over "self", the custom resource. Expression returns a bool or one of the values
-	// of State. true means Ready, false means Processing. If Expression reads a field that the custom resource does not
-	// have, the state is Processing. If Expression is "", Rules are used.
+	// of State. true means Ready, false means Processing. If Expression reads a field or an item of a list that the
+	// custom resource does not have, the state is Processing. If Expression is "", Rules are used.
 	Expression string
 	// Rules are evaluated in their order. The first rule that matches determines the state. If no rule matches, the
 	// state is Processing.
@@ -103,8 +103,9 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 //	.status.state is missing       Processing, because the operator has not reconciled the custom resource yet
 //	any other .status.state        Warning, because the value is not a valid state
 //
-// If the rules are invalid, Evaluate returns an error with reason StateRuleInvalid. If fields of the custom resource
-// have unexpected types or values, Evaluate returns a state and no error.
+// If the rules are invalid, Evaluate returns an error with reason StateRuleInvalid. Evaluate also returns this error
+// for rules that Validate accepts but that fail on the present content of the custom resource, for example because a
+// field has a type that does not fit. Without rules, Evaluate returns a state for any content.
 func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
 	program, err := s.compiledRules(rules)
 	if err != nil {
@@ -316,8 +317,12 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 // noSuchKeyPattern matches the error that CEL returns for a field that does not exist.
 var noSuchKeyPattern = regexp.MustCompile(`^no such key: (\S+)$`)
 
-// missingField returns the name of the missing field if the evaluation of an expression failed because a field is
-// missing. missingField returns "" if the error has another cause.
+// noSuchItemPattern matches the errors that CEL returns for a list that has fewer items than an index needs. CEL
+// returns the first text for a list of the object, and the second text for a list that the expression has computed.
+var noSuchItemPattern = regexp.MustCompile(`^index (?:out of bounds: (\d+)|'(\d+)' out of range in list size '\d+')$`)
+
+// missingField returns the name of the missing field if the evaluation of an expression failed because a field or an
+// item of a list is missing. missingField returns "" if the error has another cause.
 func missingField(err error, out ref.Val) string {
 	text := err.Error()
 	if e, ok := out.(*types.Err); ok && e != nil {
@@ -325,6 +330,9 @@ func missingField(err error, out ref.Val) string {
 	}
 	if found := noSuchKeyPattern.FindStringSubmatch(text); found != nil {
 		return clipMessage(found[1])
+	}
+	if found := noSuchItemPattern.FindStringSubmatch(text); found != nil {
+		return "item " + found[1] + found[2] + " of a list"
 	}
 	return ""
 }

@@ -179,6 +179,27 @@ func TestEvaluate(t *testing.T) {
 			cr:     `status: {health: red}`,
 			want:   StateReady,
 		},
+		"ExprIndex": {
+			reason:  "an item that is missing is expected to be added later",
+			rules:   StateRules{Expression: `self.status.conditions[0].status == 'True'`},
+			cr:      `status: {conditions: []}`,
+			want:    StateProcessing,
+			message: `has no item 0 of a list yet`,
+		},
+		"ExprIndexComputed": {
+			reason:  "an item of a list that the expression computes",
+			rules:   StateRules{Expression: `self.status.conditions.filter(c, c.type == 'Ready')[0].status == 'True'`},
+			cr:      `status: {conditions: [{type: Installed, status: "True"}]}`,
+			want:    StateProcessing,
+			message: `has no item 0 of a list yet`,
+		},
+		"ExprIndexSum": {
+			reason:  "an item of a list that the expression puts together",
+			rules:   StateRules{Expression: `(self.status.a + self.status.b)[1] == 'ok'`},
+			cr:      `status: {a: [ok], b: []}`,
+			want:    StateProcessing,
+			message: ` of a list yet`,
+		},
 		"ExprList": {
 			reason: "lists",
 			rules:  StateRules{Expression: `self.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')`},

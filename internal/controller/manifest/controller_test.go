@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 const configMaps = "/api/v1/namespaces/default/configmaps/"
@@ -524,5 +527,39 @@ func TestUnservedObjectIsNotPruned(t *testing.T) {
 	}
 	if b.runtime.object(samplePath+"mine") == nil {
 		t.Error("the object was deleted")
+	}
+}
+
+// TestStateExpressionOfContent checks an expression that fails on the content of the custom resource. The error must
+// not be terminal: the content may change, and without events nothing else would trigger a reconcile.
+func TestStateExpressionOfContent(t *testing.T) {
+	cases := map[string]struct {
+		reason, expression string
+		terminal           bool
+	}{
+		"Content": {"a field has another type now", `self.status.ready > 3`, false},
+		"Invalid": {"the expression can never be evaluated", `self.status. > 3`, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newSampleBench(t, v1beta2.CreateAndDelete)
+			b.r.CustomStateCheck = true
+			b.r.Runtimes.RecordAgentConnection("a", runtimes.AgentDisconnected)
+			b.edit(func(m *v1beta2.Manifest) { m.Spec.StateExpression = c.expression })
+			b.runtime.put(samplePath+"own", map[string]any{"apiVersion": "example.com/v1", "kind": "Sample",
+				"metadata": map[string]any{"name": "own", "namespace": "default"},
+				"status":   map[string]any{"ready": "no"}})
+			var err error
+			for range 5 {
+				if _, err = b.reconcile(); err != nil {
+					break
+				}
+				b.ageSeen()
+			}
+			if loop.Reason(err) != apply.StateRuleInvalid ||
+				errors.Is(err, reconcile.TerminalError(nil)) != c.terminal {
+				t.Errorf("%s: got %v, want terminal %t", c.reason, err, c.terminal)
+			}
+		})
 	}
 }

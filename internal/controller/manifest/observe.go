@@ -161,12 +161,18 @@ func (n *run) observeModuleCR(ctx context.Context) (readiness, error) {
 	return n.recordModuleCRReadiness(object)
 }
 
-// recordModuleCRReadiness returns and records the readiness of the custom resource that was read.
+// recordModuleCRReadiness returns and records the readiness of the custom resource that was read. Invalid rules cause a
+// terminal error, because only a change of the Manifest can correct them. If valid rules fail on the present content of
+// the custom resource, the error is retried: the content may change, and not every runtime reports the change.
 func (n *run) recordModuleCRReadiness(object *unstructured.Unstructured) (readiness, error) {
 	ref := inventory.ModuleCRRef(n.manifest)
-	verdict, err := n.states.Evaluate(ref, object, stateRules(&n.manifest.Spec))
+	rules := stateRules(&n.manifest.Spec)
+	verdict, err := n.states.Evaluate(ref, object, rules)
 	if err != nil {
-		return readiness{}, reconcile.TerminalError(err)
+		if n.states.Validate(rules) != nil {
+			err = reconcile.TerminalError(err)
+		}
+		return readiness{}, err
 	}
 	found := readinessByResource(verdict)
 	n.memory.recordReadiness(ref, n.memory.progress.Version(ref), found)
