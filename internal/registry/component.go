@@ -29,6 +29,9 @@ var layersOnly = []string{"config", "crds", "default-cr"}
 // change it.
 type Component struct {
 	Name, Version string
+	// Digest is the digest of the manifest from which the component was read. The tag of a version can be moved, so a
+	// caller that has read the manifest before compares the digests.
+	Digest string
 	// Layers are the resources in the repository of the component, by name: raw-manifest, default-cr, config, crds, …
 	Layers map[string]Layer
 	// Charts are the resources in chart repositories, by name.
@@ -140,7 +143,7 @@ func (r *Registry) pullComponent(ctx context.Context, p place, base, name, versi
 		return nil, ocm.NewError(ocm.InvalidDescriptor, found.Ref,
 			"its descriptor is of %s:%s: push the module under its own name and version", c.Name, c.Version)
 	}
-	c.Content = contentDigest(c, found)
+	c.Digest, c.Content = found.Digest, contentDigest(c, found)
 	if err := r.applyTrustPolicyAndPin(ctx, s, found, d, c, policy); err != nil {
 		return nil, err
 	}

@@ -1189,8 +1189,12 @@ func TestDescriptors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			manifest, err := r.Artifact(t.Context(), repo, "1.0.0")
+			if err != nil {
+				t.Fatal(err)
+			}
 			want := *tc.want
-			want.Content = got.Content // see TestContent
+			want.Digest, want.Content = manifest.Digest(), got.Content // see TestContent
 			want.Layers = maps.Clone(want.Layers)
 			for name, layer := range want.Layers {
 				layer.Repo = s.host()

@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -149,6 +150,60 @@ func TestSignDescriptor(t *testing.T) {
 		false)
 	if err != nil || found[0].Kind != trust.KindOCM {
 		t.Errorf("verified %+v, %v", found, err)
+	}
+}
+
+// policyOf returns a trust policy in which all artefacts must be signed with a key.
+func policyOf(t *testing.T, k crypto.Signer) *trust.Policy {
+	t.Helper()
+	public, err := trust.PublicPEM(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := trust.Parse(fmt.Appendf(nil, "rules: [{prefix: '', mode: enforce, keys: [%q]}]", public))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
+}
+
+// TestVerifyMovedTag checks that Verify never reports the digest of a manifest that it has not verified. The registry
+// first answers with a manifest that has no signature, and then with the signed manifest.
+func TestVerifyMovedTag(t *testing.T) {
+	inside := fake.New(fake.Logger(log.New(io.Discard, "", 0)))
+	var unsigned atomic.Pointer[string] // the digest in the next answer about the tag
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if before, ok := strings.CutSuffix(r.URL.Path, "/manifests/2.0.1"); ok && r.Method == http.MethodGet {
+			if digest := unsigned.Swap(nil); digest != nil {
+				r.URL.Path = before + "/manifests/" + *digest
+			}
+		}
+		inside.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := packModule(t, "https://b", "4567")
+	for _, a := range []*ocm.Artifact{other, packModule(t, "https://a", "0123")} {
+		if _, err := openPlace(t, s.URL, storage.Access{}).Write(t.Context(), true, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reference := s.URL + "//example.com/module/widget:2.0.1"
+	if _, err := storage.Sign(t.Context(), openPlace(t, reference, storage.Access{}),
+		storage.SignOptions{Key: k}); err != nil {
+		t.Fatal(err)
+	}
+	access := storage.Access{Trust: policyOf(t, k)}
+	unsigned.Store(new(other.Digest()))
+	if found, err := storage.Verify(t.Context(), openPlace(t, reference, access), false); !ocm.IsReason(
+		err, ocm.DigestMismatch) {
+		t.Errorf("got %+v, %v, want that the tag was moved", found, err)
+	}
+	if _, err := storage.Verify(t.Context(), openPlace(t, reference, access), false); err != nil {
+		t.Errorf("of the signed version: %v", err)
 	}
 }
 

@@ -138,7 +138,9 @@ type Verified struct {
 
 // Verify applies the trust policy of p to the component versions that the reference selects, and to all their layers.
 // If images is true, Verify also checks the images of each version: each image must exist, and its tag must point to
-// the digest in the descriptor. Verify returns an error if content is missing or differs from the signed content.
+// the digest in the descriptor. Verify returns an error if content is missing or differs from the signed content, or if
+// the tag of a version was moved after Select had read it, because the result would then describe another manifest than
+// the verified one.
 func Verify(ctx context.Context, p *Place, withImages bool) ([]Verified, error) {
 	all, err := p.Select(ctx)
 	if err != nil {
@@ -149,6 +151,11 @@ func Verify(ctx context.Context, p *Place, withImages bool) ([]Verified, error) 
 		c, err := p.registry.Component(ctx, a.Name(), a.Version())
 		if err != nil {
 			return done, err
+		}
+		if c.Digest != a.Digest() {
+			return done, &ocm.Error{Ref: a.Repository + ":" + a.Tag, Doing: "verifying", Code: ocm.DigestMismatch,
+				Problem: fmt.Sprintf("its tag had the digest %s first and then %s: it was moved at the same time, "+
+					"so verify the version again", a.Digest(), c.Digest)}
 		}
 		for _, resource := range slices.Sorted(maps.Keys(c.Layers)) {
 			if _, _, err := p.registry.Fetch(ctx, c.Layers[resource]); err != nil {
