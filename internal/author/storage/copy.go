@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 // Copied is the result of copying one component version.
@@ -46,6 +47,8 @@ type CopyOptions struct {
 // version into a registry, the copied descriptor contains the new locations of these images. A signature in the
 // descriptor does not cover the locations of images, so the signature is still valid for a descriptor with new
 // locations.
+//
+// Signatures that the target already has are kept: another person may have signed the copy.
 //
 // A version with a cosign signature is copied unchanged. If a version with a cosign signature has no repository
 // context, Copy returns an error. An existing version with other content is replaced only if CopyOptions.Replace is
@@ -136,7 +139,8 @@ func (p *Place) addArtifactsAndSave(ctx context.Context, replaceFirst bool, arti
 
 // addArtifacts adds artifacts to the place p (a registry or an archive). The first artifact is a component version, and
 // the other artifacts are its signatures. The signatures are written last, so that a signature never exists without its
-// component version. If p is an archive, the caller must save the archive after the call.
+// component version. They are added to the signatures that p has already. If p is an archive, the caller must save the
+// archive after the call.
 func (p *Place) addArtifacts(ctx context.Context, replaceFirst bool, artifacts []*ocm.Artifact) (
 	isFirstNew bool, err error) {
 	if p.archive != nil {
@@ -147,9 +151,22 @@ func (p *Place) addArtifacts(ctx context.Context, replaceFirst bool, artifacts [
 		if err := p.archive.Add(replaceFirst, artifacts[0]); err != nil {
 			return false, err
 		}
-		return isFirstNew, p.archive.Add(true, artifacts[1:]...)
+		for _, a := range artifacts[1:] {
+			if a, err = p.withExistingSignatures(ctx, a); err != nil {
+				return false, err
+			}
+			if err := p.archive.Add(true, a); err != nil {
+				return false, err
+			}
+		}
+		return isFirstNew, nil
 	}
 	for i, a := range artifacts {
+		if i > 0 {
+			if a, err = p.withExistingSignatures(ctx, a); err != nil {
+				return false, err
+			}
+		}
 		written, err := p.registry.Write(ctx, a, replaceFirst || i > 0)
 		if err != nil {
 			return false, err
@@ -157,6 +174,22 @@ func (p *Place) addArtifacts(ctx context.Context, replaceFirst bool, artifacts [
 		isFirstNew = isFirstNew || i == 0 && written
 	}
 	return isFirstNew, nil
+}
+
+// withExistingSignatures adds the signatures that p has under the tag of an artifact with signatures. Otherwise a
+// repeated copy would remove the signatures that others have added in the target.
+func (p *Place) withExistingSignatures(ctx context.Context, a *ocm.Artifact) (*ocm.Artifact, error) {
+	if a.Tag == "" {
+		return a, nil // an artifact without a tag replaces nothing
+	}
+	existing, err := p.registry.Artifact(ctx, a.Repository, a.Tag)
+	switch {
+	case ocm.IsReason(err, ocm.ArtifactNotFound), ocm.IsReason(err, ocm.InvalidDescriptor):
+		return a, nil
+	case err != nil:
+		return nil, err
+	}
+	return trust.MergeSignatures(existing, a)
 }
 
 // Write writes a component version to the registry or archive p.

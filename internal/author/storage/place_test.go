@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -19,6 +20,8 @@ import (
 	"testing"
 
 	fake "github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
@@ -116,6 +119,97 @@ func TestRound(t *testing.T) {
 	m, err := author.Load(t.Context(), openPlace(t, at[3]+"//example.com/module/widget:2.0.1", storage.Access{}))
 	if err != nil || len(m.Objects) != 1 || len(m.Images) != 1 || m.Template == nil {
 		t.Errorf("loaded %+v, %v", m, err)
+	}
+}
+
+// addReferrer writes an artefact that looks like a signature of a component version, and a list of referrers that names
+// only this artefact. addReferrer returns the digest of the artefact and the tag of the list.
+func addReferrer(t *testing.T, p *storage.Place, of *ocm.Artifact, text string) (digest, tag string) {
+	t.Helper()
+	a := &ocm.Artifact{Repository: of.Repository, Blobs: map[string][]byte{}}
+	layer := a.AddBlob([]byte(text), "text/plain")
+	var err error
+	if a.Manifest, err = json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
+		Config: a.AddBlob([]byte("{}"), types.OCIConfigJSON), Layers: []v1.Descriptor{layer}}); err != nil {
+		t.Fatal(err)
+	}
+	hash, err := v1.NewHash(a.Digest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := &ocm.Artifact{Repository: of.Repository, Tag: strings.Replace(of.Digest(), ":", "-", 1),
+		MediaType: string(types.OCIImageIndex)}
+	if list.Manifest, err = json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex,
+		Manifests: []v1.Descriptor{{MediaType: types.OCIManifestSchema1, Size: int64(len(a.Manifest)),
+			Digest: hash}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []*ocm.Artifact{a, list} {
+		if _, err := p.Write(t.Context(), true, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a.Digest(), list.Tag
+}
+
+// TestKeepSignatures checks that a repeated copy keeps the signatures that others have added in the target, and changes
+// nothing if the target has all signatures.
+func TestKeepSignatures(t *testing.T) {
+	var keys [3]*ecdsa.PrivateKey
+	for i := range keys {
+		var err error
+		if keys[i], err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const component = "//example.com/module/widget"
+	made := packModule(t, "https://example.com", "0123")
+	from := openPlace(t, serveRegistry(t)+component, storage.Access{})
+	if _, err := from.Write(t.Context(), false, made); err != nil {
+		t.Fatal(err)
+	}
+	first, list := addReferrer(t, from, made, "first")
+	sign := func(p *storage.Place, k *ecdsa.PrivateKey) {
+		t.Helper()
+		if _, err := storage.Sign(t.Context(), p, storage.SignOptions{Key: k}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sign(from, keys[0])
+	for _, at := range []string{serveRegistry(t), filepath.Join(t.TempDir(), "a.ctf")} {
+		digests := map[string]bool{} // of the signatures after each copy
+		for i := range 3 {
+			if _, err := storage.Copy(t.Context(), from, openPlace(t, at, storage.Access{}),
+				storage.CopyOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			to := openPlace(t, at+component, storage.Access{})
+			if i == 0 {
+				sign(to, keys[1])
+				sign(from, keys[2]) // its payload is the same as that of the first key
+				addReferrer(t, to, made, "second")
+				continue
+			}
+			for j, k := range keys {
+				if _, err := storage.Verify(t.Context(), openPlace(t, at+component,
+					storage.Access{Trust: policyOf(t, k)}), false); err != nil {
+					t.Errorf("copy %d to %s: signature %d: %v", i, at, j, err)
+				}
+			}
+			signatures, err := to.Registry().Artifact(t.Context(), made.Repository, list+".sig")
+			if err != nil {
+				t.Fatal(err)
+			}
+			digests[signatures.Digest()] = true
+			referrers, err := to.Registry().Artifact(t.Context(), made.Repository, list)
+			if err != nil || !strings.Contains(string(referrers.Manifest), first) ||
+				strings.Count(string(referrers.Manifest), "sha256:") != 2 {
+				t.Errorf("copy %d to %s: got the referrers %s, %v, want both", i, at, referrers.Manifest, err)
+			}
+		}
+		if len(digests) != 1 {
+			t.Errorf("in %s: a copy has changed complete signatures: %v", at, digests)
+		}
 	}
 }
 

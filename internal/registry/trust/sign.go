@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -15,6 +16,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1"
@@ -173,22 +175,18 @@ func NewCosignSignature(of, existing *ocm.Artifact, repository string, k crypto.
 	if err != nil {
 		return nil, fmt.Errorf("signing: %w", err)
 	}
-	out := &ocm.Artifact{Repository: of.Repository, Tag: strings.Replace(of.Digest(), ":", "-", 1) + ".sig",
+	made := &ocm.Artifact{Repository: of.Repository, Tag: strings.Replace(of.Digest(), ":", "-", 1) + ".sig",
 		Blobs: map[string][]byte{}}
-	var layers []v1.Descriptor
-	if existing != nil {
-		m, err := existing.ParseManifest()
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range m.Layers {
-			layers = append(layers, l)
-			out.Blobs[l.Digest.String()] = existing.Blobs[l.Digest.String()]
-		}
-	}
-	layer := out.AddBlob(text, simpleSigningType)
+	layer := made.AddBlob(text, simpleSigningType)
 	layer.Annotations = map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(value)}
-	layers = append(layers, layer)
+	if err := setSignatureLayers(made, []v1.Descriptor{layer}); err != nil || existing == nil {
+		return made, err
+	}
+	return MergeSignatures(existing, made)
+}
+
+// setSignatureLayers makes the manifest of a cosign signature, whose layers are the signed payloads.
+func setSignatureLayers(a *ocm.Artifact, layers []v1.Descriptor) error {
 	ids := []string{}
 	for _, l := range layers {
 		ids = append(ids, l.Digest.String())
@@ -196,11 +194,82 @@ func NewCosignSignature(of, existing *ocm.Artifact, repository string, k crypto.
 	config, err := json.Marshal(map[string]any{"architecture": "", "os": "", "config": map[string]any{},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": ids}})
 	if err != nil {
-		return nil, fmt.Errorf("encoding the config: %w", err)
+		return fmt.Errorf("encoding the config: %w", err)
 	}
-	out.Manifest, err = json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
-		Config: out.AddBlob(config, types.OCIConfigJSON), Layers: layers})
-	return out, err
+	a.Manifest, err = json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
+		Config: a.AddBlob(config, types.OCIConfigJSON), Layers: layers})
+	return err
+}
+
+// MergeSignatures returns an artifact with the signatures of two artifacts. Cosign has written both artifacts with the
+// same tag for the same manifest: the signatures with the tag sha256-<digest>.sig, or the list of referrers with the
+// tag sha256-<digest>. If one of the two artifacts has all signatures, MergeSignatures returns it unchanged, byte for
+// byte.
+func MergeSignatures(existing, added *ocm.Artifact) (*ocm.Artifact, error) {
+	if !strings.HasSuffix(added.Tag, ".sig") {
+		return mergeReferrers(existing, added)
+	}
+	old, err := existing.ParseManifest()
+	if err != nil {
+		return nil, err
+	}
+	m, err := added.ParseManifest()
+	if err != nil {
+		return nil, err
+	}
+	missing := descriptorsNotIn(old.Layers, m.Layers)
+	switch {
+	case len(missing) == 0:
+		return existing, nil
+	case len(descriptorsNotIn(m.Layers, old.Layers)) == 0:
+		return added, nil
+	}
+	out := &ocm.Artifact{Repository: added.Repository, Tag: added.Tag, Blobs: map[string][]byte{}}
+	for _, l := range old.Layers {
+		out.Blobs[l.Digest.String()] = existing.Blobs[l.Digest.String()]
+	}
+	for _, l := range missing {
+		out.Blobs[l.Digest.String()] = added.Blobs[l.Digest.String()]
+	}
+	return out, setSignatureLayers(out, slices.Concat(old.Layers, missing))
+}
+
+// mergeReferrers is MergeSignatures for two lists of referrers.
+func mergeReferrers(existing, added *ocm.Artifact) (*ocm.Artifact, error) {
+	old, err := v1.ParseIndexManifest(bytes.NewReader(existing.Manifest))
+	if err != nil {
+		return nil, fmt.Errorf("reading the list of referrers %s: %w", existing.Tag, err)
+	}
+	m, err := v1.ParseIndexManifest(bytes.NewReader(added.Manifest))
+	if err != nil {
+		return nil, fmt.Errorf("reading the list of referrers %s: %w", added.Tag, err)
+	}
+	missing := descriptorsNotIn(old.Manifests, m.Manifests)
+	switch {
+	case len(missing) == 0:
+		return existing, nil
+	case len(descriptorsNotIn(m.Manifests, old.Manifests)) == 0:
+		return added, nil
+	}
+	m.Manifests = slices.Concat(old.Manifests, missing)
+	out := &ocm.Artifact{Repository: added.Repository, Tag: added.Tag, MediaType: added.MediaType}
+	if out.Manifest, err = json.Marshal(m); err != nil {
+		return nil, fmt.Errorf("encoding the list of referrers: %w", err)
+	}
+	return out, nil
+}
+
+// descriptorsNotIn returns those of the given descriptors that a list does not have. Two signatures may have the same
+// digest, because several keys can sign the same payload, and cosign stores the signature in an annotation.
+func descriptorsNotIn(list, given []v1.Descriptor) (missing []v1.Descriptor) {
+	for _, d := range given {
+		if !slices.ContainsFunc(list, func(l v1.Descriptor) bool {
+			return l.Digest == d.Digest && l.Annotations[signatureAnnotation] == d.Annotations[signatureAnnotation]
+		}) {
+			missing = append(missing, d)
+		}
+	}
+	return missing
 }
 
 // signBytes signs a text. The signature scheme is the one that cosign uses for this type of key.
