@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/check"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
+	"github.com/kyma-fleet/lifecycle-manager/internal/egress"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
@@ -144,7 +146,7 @@ func (m *Module) Archive() ocm.Archive {
 // readDefaultCR reads the default custom resource if the config names one.
 func (m *Module) readDefaultCR(ctx context.Context) error {
 	c := m.Config
-	if c.DefaultCR == "" {
+	if c.DefaultCR == "" || isOtherURL(c.DefaultCR) {
 		return nil
 	}
 	problem := func(err error) error {
@@ -166,7 +168,15 @@ func (m *Module) readDefaultCR(ctx context.Context) error {
 	return nil
 }
 
-// readFileOrURL returns the content of a file or a URL.
+// isOtherURL reports whether a location is a URL that does not begin with https://. ParseConfig reports such locations,
+// and they are never read.
+func isOtherURL(location string) bool {
+	u, err := url.Parse(location)
+	return strings.Contains(location, "://") && (err != nil || u.Scheme != "https")
+}
+
+// readFileOrURL returns the content of a file or a URL. A config may come from another person, for example in a pull
+// request, so requests to loopback and other special addresses are refused, and nothing is sent without TLS.
 func readFileOrURL(ctx context.Context, c *Config, name string) ([]byte, error) {
 	const timeout = 20 * time.Second
 	if !strings.Contains(name, "://") {
@@ -178,7 +188,9 @@ func readFileOrURL(ctx context.Context, c *Config, name string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	response, err := http.DefaultClient.Do(request)
+	transport := egress.New(egress.Options{Hint: "the module-config names this address: correct it there"})
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
 		return nil, err
 	}

@@ -3,10 +3,13 @@ package author
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
@@ -207,6 +210,33 @@ func TestInspect(t *testing.T) {
 	_, err = Build(t.Context(), Source{File: config, Commit: "0123"})
 	if problems, ok := errors.AsType[Problems](err); !ok || len(problems) != 3 {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestInspectAddresses checks that a module-config of another person sends no request to this machine.
+func TestInspectAddresses(t *testing.T) {
+	var requests atomic.Int32
+	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) })
+	plain, secure := httptest.NewServer(count), httptest.NewTLSServer(count)
+	defer plain.Close()
+	defer secure.Close()
+	for at, want := range map[string]string{plain.URL: "does not begin with https://",
+		secure.URL: "its address 127.0.0.1 is a loopback address: the module-config names this address"} {
+		for _, key := range []string{"manifest", "defaultCR"} {
+			config := strings.Replace(good, "manifest: manifest.yaml", "manifest: manifest.yaml\ndefaultCR: cr.yaml", 1)
+			config = strings.Replace(config, key+": ", key+": "+at+"/", 1)
+			file := writeModule(t, config, "example.com/widget:1", "")
+			m, err := Inspect(t.Context(), Source{File: file, Commit: "0123"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all := fmt.Sprint(m.Findings); strings.Count(all, key+": ") != 1 || !strings.Contains(all, want) {
+				t.Errorf("%s at %s: got the findings %s, want only %q", key, at, all, want)
+			}
+		}
+	}
+	if n := requests.Load(); n > 0 {
+		t.Errorf("%d requests were sent", n)
 	}
 }
 

@@ -28,7 +28,7 @@ func (m *Module) readManifest(ctx context.Context, root string) error {
 	problem := func(err error) error {
 		return Problems{content.NewFinding(content.Error, c.Where("manifest"), "manifest: "+textWithoutSyscall(err))}
 	}
-	if c.Manifest == "" {
+	if c.Manifest == "" || isOtherURL(c.Manifest) {
 		return nil // ParseConfig has reported it
 	}
 	m.fromURL = strings.Contains(c.Manifest, "://")

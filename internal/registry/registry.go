@@ -257,6 +257,12 @@ var (
 	tagForm  = regexp.MustCompile(`^\w[\w.-]{0,127}$`)
 )
 
+// IsNameAndTag reports whether the OCI distribution specification allows the name of a repository and a tag. If tag is
+// empty, only the name is checked.
+func IsNameAndTag(repository, tag string) bool {
+	return pathForm.MatchString(repository) && (tag == "" || tagForm.MatchString(tag))
+}
+
 // place is a repository and the protocol of its registry.
 type place struct {
 	name.Repository

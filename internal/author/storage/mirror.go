@@ -5,14 +5,18 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
+	"github.com/kyma-fleet/lifecycle-manager/internal/egress"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -62,7 +66,8 @@ func (l imageLocation) reference(in name.Repository) name.Reference {
 	return in.Tag(cmp.Or(l.tag, "latest"))
 }
 
-// parseImage parses an image reference. The target path says where a copy of the image is stored in the target
+// parseImage parses an image reference. parseImage returns an error if the name, the tag or the digest would lead to
+// another path of the registry, such as "..". The target path says where a copy of the image is stored in the target
 // registry. If the image is in the place p, its target path is relative to p. For any other image, the target path is
 // the path in its registry, without the host.
 func (p *Place) parseImage(i ocm.Image) (l imageLocation, err error) {
@@ -83,6 +88,13 @@ func (p *Place) parseImage(i ocm.Image) (l imageLocation, err error) {
 	}
 	if inside, ok := strings.CutPrefix(tag.Context().Name(), p.registry.Base()+"/"); ok && p.archive == nil {
 		l.path = inside
+	}
+	if !registry.IsNameAndTag(tag.RepositoryStr(), l.tag) {
+		return l, fmt.Errorf("it is not an image reference: registries do not allow its name %q or its tag",
+			tag.RepositoryStr())
+	}
+	if _, err := v1.NewHash(l.digest); err != nil && l.digest != "" {
+		return l, fmt.Errorf("%q is not a digest: %w", l.digest, err)
 	}
 	switch {
 	case digest != "" && i.Digest != "" && digest != i.Digest:
@@ -172,7 +184,42 @@ func (p *Place) optionsForRegistryOf(ctx context.Context, ref name.Reference) []
 		keychain = authn.DefaultKeychain
 	}
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain),
-		remote.WithUserAgent("lifecycle-manager")}
+		remote.WithTransport(p.transportTo(ref.Context())), remote.WithUserAgent("lifecycle-manager")}
+}
+
+// transportTo returns the transport for requests to the registry of an image. The user has chosen the registry p, but
+// the module names the registries of its images, so requests to these registries are refused if their address is a
+// loopback or another special address. A registry whose name shows that it is on this machine is allowed if p is on
+// this machine, too. Each registry has a transport of its own: otherwise a registry on this machine would allow the
+// others to redirect requests to it.
+func (p *Place) transportTo(r name.Repository) http.RoundTripper {
+	if p.isHost(r) {
+		return p.registry.Transport()
+	}
+	host := r.RegistryStr()
+	if t, ok := p.transports.Load(host); ok {
+		return t.(http.RoundTripper)
+	}
+	o := egress.Options{Hint: "the module names this address: correct it there"}
+	home, _, _ := strings.Cut(p.registry.Base(), "/")
+	if isLoopbackName(host) && (p.archive != nil || isLoopbackName(home)) {
+		o.Configured = []string{host}
+	}
+	t, _ := p.transports.LoadOrStore(host, egress.New(o))
+	return t.(http.RoundTripper)
+}
+
+// isLoopbackName reports whether a host[:port] is on this machine, as its name shows: a loopback address, localhost, or
+// a name below localhost. Other names that resolve to a loopback address do not count, because their owner decides to
+// which address they resolve.
+func isLoopbackName(hostPort string) bool {
+	u, err := url.Parse("//" + hostPort)
+	if err != nil {
+		return false
+	}
+	host := strings.ToLower(u.Hostname())
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
 // withRelocatedImages returns a component version whose descriptor contains the new locations of the images.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -318,6 +319,82 @@ func TestMirrorRefused(t *testing.T) {
 				t.Errorf("%s: the version is there", c.reason)
 			}
 		})
+	}
+}
+
+// TestImagesElsewhere checks that the registry of an image cannot lead requests to another address of this machine.
+func TestImagesElsewhere(t *testing.T) {
+	var requests atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		_, _ = io.WriteString(w, `{"token":"t"}`)
+	}))
+	t.Cleanup(other.Close)
+	k, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, lead := range map[string]http.HandlerFunc{
+		"Redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		},
+		"Realm": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="images"`,
+				strings.Replace(other.URL, "127.0.0.1", "localhost", 1)))
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(lead)
+			t.Cleanup(s.Close)
+			host := strings.TrimPrefix(s.URL, "http://")
+			built := withImages(t, host+"/team/widget:2.0.1", host+"/team/agent@sha256:"+strings.Repeat("0", 64))
+			for what, err := range map[string]error{
+				"copy": second(storage.Copy(t.Context(), built, openPlace(t, serveRegistry(t), storage.Access{}),
+					storage.CopyOptions{Images: true})),
+				"verify": second(storage.Verify(t.Context(), built, true)),
+				"sign":   second(storage.Sign(t.Context(), built, storage.SignOptions{Key: k})),
+			} {
+				if !ocm.IsReason(err, ocm.EgressRefused) {
+					t.Errorf("%s: got %v, want that the address is refused", what, err)
+				}
+			}
+			if n := requests.Load(); n > 0 {
+				t.Errorf("%d requests were sent to the other address", n)
+			}
+		})
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestImageNames checks that images whose references would lead to another path of the registry are refused.
+func TestImageNames(t *testing.T) {
+	made := packModule(t, "https://example.com", "0123")
+	for _, image := range []string{
+		"h.example.com/x/../component-descriptors/example.com/module/widget:1.0.0",
+		"h.example.com/x/app:..",
+		"h.example.com/x/app@../../../other/manifests/1.0.0",
+	} {
+		changed, err := made.WithEditedDescriptor(func(d map[string]any) error {
+			return ocm.EachImage(d, func(resource, access map[string]any, _ string) error {
+				delete(resource, "digest")
+				access["imageReference"] = image
+				return nil
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := openPlace(t, filepath.Join(t.TempDir(), "a.ctf"), storage.Access{})
+		if _, err := p.Write(t.Context(), false, changed); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := storage.Verify(t.Context(), p, true); err == nil ||
+			!strings.Contains(err.Error(), "it is not an image reference") &&
+				!strings.Contains(err.Error(), "is not a digest") {
+			t.Errorf("%s: got %v, want that it is refused", image, err)
+		}
 	}
 }
 

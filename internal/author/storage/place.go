@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/Masterminds/semver/v3"
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -31,6 +32,8 @@ type Place struct {
 	access   Access
 	registry *registry.Registry
 	archive  *Archive // nil if the place is a registry
+
+	transports sync.Map // the http.RoundTripper of each registry with images, by host[:port]
 }
 
 // Access has the credentials for registries and the trust policy.
