@@ -106,5 +106,5 @@ func (k keychain) readSecret(ctx context.Context) (registryHost string, login au
 			k.key, corev1.DockerConfigJsonKey)
 	}
 	registryHost = slices.Collect(maps.Keys(file.Auths))[0]
-	return strings.TrimPrefix(registryHost, "https://"), file.Auths[registryHost], nil
+	return registry.LoginLocation(registryHost), file.Auths[registryHost], nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
@@ -26,12 +27,31 @@ func (l Logins) AddMissing(dockerconfigjson []byte) error {
 		return fmt.Errorf(`its content is no JSON object with "auths"`)
 	}
 	for where, login := range file.Auths {
-		where = strings.TrimRight(strings.TrimPrefix(strings.TrimPrefix(where, "https://"), "http://"), "/")
+		where = strings.TrimPrefix(LoginLocation(where), "http://")
 		if _, taken := l[where]; !taken {
 			l[where] = login
 		}
 	}
 	return nil
+}
+
+// LoginLocation returns the registry of a key in a Secret of type kubernetes.io/dockerconfigjson, without https://. A
+// key may be an URL of the registry's API, as https://index.docker.io/v1/, which kubectl writes for Docker Hub; then
+// the version of the API is not a part of the location. The name docker.io is replaced by the name that image
+// references have.
+func LoginLocation(key string) string {
+	location, isPlain := strings.CutPrefix(strings.TrimRight(strings.TrimPrefix(key, "https://"), "/"), "http://")
+	host, path, hasPath := strings.Cut(location, "/")
+	if host == "docker.io" {
+		host = name.DefaultRegistry
+	}
+	if hasPath && path != "v1" && path != "v2" {
+		host += "/" + path
+	}
+	if isPlain {
+		return "http://" + host
+	}
+	return host
 }
 
 // Resolve implements [authn.Keychain].
