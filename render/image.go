@@ -53,16 +53,35 @@ func parseLocalizedImages(texts []string) ([]target, error) {
 	return targets, nil
 }
 
-// localizedImage returns the image reference to use in a workload: the first of the references in targets that is for
-// the same image, or the text of the original reference. A reference is for the same image if its last path segment and
-// its tag are the same. If neither reference has a tag, their digests must be the same.
+// localizedImage returns the image reference to use in a workload: one of the references in targets that is for the
+// same image, or the text of the original reference. A reference is for the same image if its last path segment and its
+// tag are the same. If neither reference has a tag, their digests must be the same. Of several such references,
+// localizedImage returns the one that has the most path segments at its end in common with the original reference, and
+// of several with the same number the first, because a module may have images of several teams with the same name.
 func localizedImage(targets []target, have image, text string) string {
+	best, most := text, 0
 	for _, t := range targets {
-		if t.name == have.name && t.tag == have.tag && (t.tag != "" || t.digest == have.digest) {
-			return t.text
+		if t.name != have.name || t.tag != have.tag || t.tag == "" && t.digest != have.digest {
+			continue
+		}
+		if n := equalTrailingSegments(t.text, text); n > most {
+			best, most = t.text, n
 		}
 	}
-	return text
+	return best
+}
+
+// equalTrailingSegments returns the number of path segments at the end of two image references of the same image that
+// are the same. The digests do not count. The result is at least 1.
+func equalTrailingSegments(a, b string) int {
+	a, _, _ = strings.Cut(a, "@")
+	b, _, _ = strings.Cut(b, "@")
+	x, y := strings.Split(a, "/"), strings.Split(b, "/")
+	n := 1 // the last segments are those of the same image
+	for n < len(x) && n < len(y) && x[len(x)-1-n] == y[len(y)-1-n] {
+		n++
+	}
+	return n
 }
 
 // customizeWorkload rewrites the images of a workload and adds the pull secret. If nothing has to change,

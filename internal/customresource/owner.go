@@ -68,7 +68,8 @@ func (w *ownership) isOfUser(o *apply.ObjectMetadata) bool {
 // The parameter owner is the Manifest that owns the custom resource in the cluster, because the flag Shared of the
 // inventory may be out of date.
 func (w *ownership) isDeletedWithModule(r apply.Ref, owner string) bool {
-	return !r.Adopted && !(r.Shared && slices.Contains(w.staying, owner))
+	staysWithOther := r.Shared && slices.Contains(w.staying, owner)
+	return !r.Adopted && !staysWithOther
 }
 
 // isDeclared reports whether an object in the runtime is the default custom resource that the spec of a Manifest
