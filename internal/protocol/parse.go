@@ -48,7 +48,7 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 	}
 	seen := map[Watch]int{}
 	for n, entry := range w.Watches {
-		if err := entry.validate(); err != nil {
+		if err := entry.Validate(); err != nil {
 			return Watchlist{}, fmt.Errorf("reading a watch list: watches[%d]: %w", n, err)
 		}
 		entry = entry.canonical()
@@ -69,8 +69,8 @@ var (
 	manager = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9._]{0,61}[A-Za-z0-9])?$`) // a segment of a path
 )
 
-// validate returns an error if an entry of the watch list is invalid.
-func (w Watch) validate() error {
+// Validate returns an error if an entry of the watch list is invalid.
+func (w Watch) Validate() error {
 	if w.Resource == "" {
 		return errors.New("resource is missing")
 	}

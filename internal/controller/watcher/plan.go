@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -86,7 +87,7 @@ func gateways(objects []*unstructured.Unstructured) []gateway {
 }
 
 // plainPath matches URL paths that Istio, Gateway API and the listener interpret in the same way.
-var plainPath = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$`)
 
 // validate returns the reason why a Watcher is not valid, and how to fix it. validate returns "" if the Watcher is
 // valid. The API server rejects most invalid Watchers, but earlier versions of the CRD accepted them.
@@ -97,13 +98,13 @@ func validate(w *v1beta2.Watcher) string {
 		return fmt.Sprintf("the Watcher has no manager, so no events are sent: set spec.manager or the label %s",
 			v1beta2.LabelManagedBy)
 	case !plainPath.MatchString(name) || path.Clean(name) != name || slices.Contains(strings.Split(name, "/"), ".."):
-		return fmt.Sprintf("the manager %q cannot be part of a path: use letters, digits and - . _ ~", name)
+		return fmt.Sprintf("the manager %q cannot be part of a path: use letters, digits and - . _", name)
 	case s.Name == "" || s.Namespace == "":
 		return "spec.serviceInfo has no name or no namespace: set both"
 	case s.Port < 1 || s.Port > 65535:
 		return fmt.Sprintf("spec.serviceInfo.port is %d: set a port from 1 to 65535", s.Port)
 	}
-	if _, err := w.LabelSelector(); err != nil {
+	if err := delivery.ValidateWatcher(w); err != nil {
 		return err.Error() + ": correct it"
 	}
 	return ""

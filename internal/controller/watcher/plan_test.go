@@ -18,7 +18,9 @@ func aWatcher(change ...func(*v1beta2.Watcher)) *v1beta2.Watcher {
 		Spec: v1beta2.WatcherSpec{
 			Manager: "lifecycle-manager", ServiceInfo: v1beta2.Service{Name: "events",
 				Namespace: "kcp-system", Port: 8082},
-			Gateway: &v1beta2.Gateway{LabelSelector: v1beta2.Selector{MatchLabels: map[string]string{"use": "events"}}},
+			ResourceToWatch: v1beta2.WatchableGVR{Group: "apps", Version: "v1", Resource: "deployments"},
+			Gateway: &v1beta2.Gateway{
+				LabelSelector: v1beta2.Selector{MatchLabels: map[string]string{"use": "events"}}},
 			Route: &v1beta2.Route{ParentRefs: []v1beta2.RouteParent{{Name: "public", Namespace: "edge"},
 				{Name: "own", SectionName: "https"}}},
 		},
@@ -36,8 +38,25 @@ func TestCheck(t *testing.T) {
 		wrong  bool
 	}{
 		"Fine": {"it is valid", func(*v1beta2.Watcher) {}, false},
-		"Path": {"the reference allows more than one segment",
-			func(w *v1beta2.Watcher) { w.Spec.Manager = "a/b.c~d_e-f" }, false},
+		"Path": {"agents refuse a manager with more than one segment",
+			func(w *v1beta2.Watcher) { w.Spec.Manager = "a/b" }, true},
+		"Tilde":     {"the listener refuses it", func(w *v1beta2.Watcher) { w.Spec.Manager = "a~b" }, true},
+		"UpperCase": {"a manager may have it", func(w *v1beta2.Watcher) { w.Spec.Manager = "Cron_X" }, false},
+		"Resource": {"agents refuse a kind",
+			func(w *v1beta2.Watcher) { w.Spec.ResourceToWatch.Resource = "Pods" }, true},
+		"Subresource": {"agents watch no subresource",
+			func(w *v1beta2.Watcher) { w.Spec.ResourceToWatch.Resource = "pods/status" }, true},
+		"Version": {"a version has no capital letters",
+			func(w *v1beta2.Watcher) { w.Spec.ResourceToWatch.Version = "V1" }, true},
+		"WebhookPath": {"a webhook allows more than one segment", func(w *v1beta2.Watcher) {
+			w.Spec.Mode, w.Spec.Manager = v1beta2.WatcherModeWebhook, "a/b.c-d"
+		}, false},
+		"WebhookUpperCase": {"the API server refuses it in the path of a webhook", func(w *v1beta2.Watcher) {
+			w.Spec.Mode, w.Spec.Manager = v1beta2.WatcherModeWebhook, "Cron_X"
+		}, true},
+		"WebhookLabel": {"the API server refuses it, too", func(w *v1beta2.Watcher) {
+			w.Spec.Mode, w.Spec.LabelsToWatch = v1beta2.WatcherModeWebhook, map[string]string{"a": "b c"}
+		}, true},
 		"NoManager":   {"a manager is required", func(w *v1beta2.Watcher) { w.Spec.Manager = "" }, true},
 		"Space":       {"a path has no spaces", func(w *v1beta2.Watcher) { w.Spec.Manager = "a b" }, true},
 		"Up":          {"a path must not contain ..", func(w *v1beta2.Watcher) { w.Spec.Manager = "a/../b" }, true},

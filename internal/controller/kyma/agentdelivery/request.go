@@ -43,25 +43,19 @@ func (a *Agents) desiredRequest(ctx context.Context, k *v1beta2.Kyma, server str
 	return request, nil
 }
 
-// addWatchOrWebhook adds the watch or the webhook of a Watcher to what has to be delivered to a runtime.
+// addWatchOrWebhook adds the watch or the webhook of a Watcher to what has to be delivered to a runtime. An invalid
+// Watcher is left out, because it would make the watches and the webhooks of all other Watchers useless. The status of
+// the Watcher shows the problem.
 func addWatchOrWebhook(r *delivery.Request, w *v1beta2.Watcher) {
-	of := w.Spec.ResourceToWatch
 	if w.ChangeDetectionMode() == v1beta2.WatcherModeWebhook {
-		r.Webhooks = append(r.Webhooks, delivery.Webhook{
-			Name: w.WebhookName(), Manager: w.NotifiedManagerName(), Group: of.Group,
-			Version: of.Version, Resource: of.Resource,
-			Status: w.Spec.Field == v1beta2.StatusField, Labels: w.Spec.LabelsToWatch,
-		})
+		if webhook, err := delivery.WebhookFor(w); err == nil {
+			r.Webhooks = append(r.Webhooks, webhook)
+		}
 		return
 	}
-	selector, err := w.LabelSelector()
+	watch, err := delivery.WatchFor(w)
 	if err != nil {
-		return // the status of the Watcher shows the problem
-	}
-	watch := protocol.Watch{
-		Manager: w.NotifiedManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource,
-		Selector: selector,
-		Field:    protocol.Field(w.Spec.Field),
+		return
 	}
 	isSame := func(w protocol.Watch) bool {
 		w.State = false
