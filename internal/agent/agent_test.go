@@ -12,12 +12,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
@@ -231,4 +234,41 @@ func TestOptionsFrom(t *testing.T) {
 		o.CA+o.Certificate+o.Key != "cacertkey" || o.Address != "listener:1" || o.Contract != "v2" || o.Version != "4" {
 		t.Errorf("got %+v", o)
 	}
+}
+
+// TestWatchlistManagers checks that the agent keeps the events for a manager on its watch list, and drops the events
+// for another manager that the listener does not know.
+func TestWatchlistManagers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := New(Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, Address: "localhost:1", CA: "a",
+			Certificate: "b", Key: "c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := protocol.Watchlist{Watches: []protocol.Watch{{Manager: "m", Version: "v1", Resource: "things"}}}
+		a.watchlist.Store(&list) // so that the agent need not start a watch
+		data, err := json.Marshal(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.applyWatchlist(t.Context(), &configMap{Data: map[string]string{protocol.WatchlistKey: string(data)}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		wg.Go(func() {
+			a.queue.Run(ctx, func(context.Context, string, protocol.Event) outbox.Result {
+				return outbox.Result{UnknownManager: true}
+			})
+		})
+		for _, manager := range []string{"m", "gone"} {
+			a.queue.Add(manager, outbox.Change{Event: event("a")})
+		}
+		time.Sleep(time.Hour)
+		for manager, want := range map[string]int{"m": 1, "gone": 0} {
+			if _, pending, _ := a.queue.State(manager); pending != want {
+				t.Errorf("%d events for %s are pending, want %d", pending, manager, want)
+			}
+		}
+	})
 }

@@ -189,7 +189,7 @@ func TestDeliver(t *testing.T) {
 		"TooLarge":     {"and so is what is too large", answer(413), outbox.Result{Refused: true}, 2},
 		"Unauthorised": {"rights may come", answer(401), outbox.Result{}, 1},
 		"Forbidden":    {"rights may come", answer(403), outbox.Result{}, 1},
-		"NotFound":     {"managers may come", answer(404), outbox.Result{}, 1},
+		"NotFound":     {"managers may come", answer(404), outbox.Result{UnknownManager: true}, 1},
 		"Busy": {"who is busy says how long", answer(429, "Retry-After", "3"),
 			outbox.Result{RetryAfter: 3 * time.Second, Throttled: true}, 1},
 		"Unavailable": {"or only that", answer(503, "Retry-After", "never"), outbox.Result{}, 1},

@@ -117,6 +117,7 @@ func (a *Agent) applyWatchlist(ctx context.Context, c *configMap) {
 		return
 	}
 	a.problems.setAndNotify(problemKey, "")
+	a.queue.SetWatchlist(list)
 	if former := a.watchlist.Swap(&list); former == nil || former.Digest() != list.Digest() {
 		a.o.Log.Info("a watch list is in force", "entries", len(list.Watches), "watches",
 			len(a.streams.running), "digest", list.Digest())

@@ -179,5 +179,6 @@ func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) 
 	default:
 		p.log.V(1).Info("an event was not delivered and will be sent again", "manager", manager, "status", a.Status)
 	}
-	return Result{Refused: refused, RetryAfter: a.RetryAfter, Throttled: a.Status == http.StatusTooManyRequests}
+	return Result{Refused: refused, RetryAfter: a.RetryAfter, Throttled: a.Status == http.StatusTooManyRequests,
+		UnknownManager: a.Status == http.StatusNotFound}
 }

@@ -15,6 +15,9 @@
 // of at least 500 ms. Events are delivered at least once: an event that could not be delivered is sent again, with
 // back-off, until the listener accepts or refuses it.
 //
+// A manager that is not on the watch list may be gone for good: its Watcher was deleted. If the listener has not known
+// such a manager for ten minutes, its lane is emptied.
+//
 // The memory of a Queue is limited. If there are too many entries, one event replaces all entries of a resource. An
 // event about a resource names no single object: it means that any object of the resource may have changed. If the
 // queue has no room even for such an event about a resource, the new event is lost. After a loss, the next heartbeat
@@ -53,6 +56,9 @@ const (
 	redeliveryPeriod = time.Minute
 	drainTimeout     = 3 * time.Second // time to send pending events when the agent ends
 	maxLanes         = 64              // maximum number of managers
+	// unknownManagerTimeout is how long the answers for a manager that is not on the watch list must have been 404
+	// before its lane is emptied. A new manager may be known to the listener later than its events are sent.
+	unknownManagerTimeout = 10 * time.Minute
 	// maxLaneEntries is the maximum number of pending events for one manager. The listener accepts 100 events a second
 	// from a runtime, so it takes about ten seconds to deliver as many events.
 	maxLaneEntries     = 1000
@@ -69,6 +75,9 @@ type Result struct {
 	// is true if the listener asks for this pause only because the requests of the agent came too often.
 	RetryAfter time.Duration
 	Throttled  bool
+	// UnknownManager is true if the listener does not know the manager. The event has to be sent again, because the
+	// manager may be added later.
+	UnknownManager bool
 }
 
 // Queue has the events that are to be delivered, and a record of recent deliveries. A Queue is safe for concurrent use.
@@ -84,7 +93,8 @@ type Queue struct {
 
 	mu        sync.Mutex // guards the fields below
 	lanes     map[string]*lane
-	pending   int // number of entries of all lanes
+	listed    map[string]bool // managers on the watch list
+	pending   int             // number of entries of all lanes
 	sending   int
 	order     uint64
 	instances []string  // listener processes that have answered, the newest last
@@ -99,6 +109,7 @@ type lane struct {
 	sending  int
 	failures int       // consecutive failures
 	paused   time.Time // no request is sent before this time
+	unknown  time.Time // since this time all answers were 404; zero if the last answer was another
 	sequence uint64
 	lost     int // number of dropped events that no event about the resource replaces
 
@@ -158,6 +169,18 @@ type logged struct {
 // New returns an empty Queue with at most limit pending events. bootID identifies this process in every event.
 func New(bootID string, limit int, m Metrics) *Queue {
 	return &Queue{bootID: bootID, limit: limit, metrics: m, wakeUp: make(chan struct{}, 1), lanes: map[string]*lane{}}
+}
+
+// SetWatchlist sets which managers are on the watch list: the events for these managers are kept, however
+// long the listener does not know the managers. Managers with a webhook are not on the watch list.
+func (q *Queue) SetWatchlist(list protocol.Watchlist) {
+	listed := map[string]bool{}
+	for _, w := range list.Watches {
+		listed[w.Manager] = true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.listed = listed
 }
 
 // BootID returns the boot ID that all events of this process contain.
@@ -418,8 +441,13 @@ func (q *Queue) finish(l *lane, e *entry, o Result) {
 	defer q.dispatchSoon()
 	l.sending--
 	q.sending--
+	if !o.UnknownManager {
+		l.unknown = time.Time{}
+	}
 	if !o.Delivered && !o.Refused {
-		q.retryLocked(l, e, o)
+		if q.retryLocked(l, e, o); o.UnknownManager {
+			q.emptyUnknownLocked(l)
+		}
 		return
 	}
 	l.failures, l.paused = 0, time.Time{}
@@ -470,6 +498,27 @@ func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	q.order++
 	e.order = q.order // behind the other entries
 	heap.Push(&l.waiting, e)
+}
+
+// emptyUnknownLocked records that the listener does not know the manager of a lane. If the manager is not on the watch
+// list, and all answers of the last unknownManagerTimeout were the same, emptyUnknownLocked drops all events of the
+// lane: nobody waits for them. The lane itself remains, so that sequence numbers are not used twice.
+func (q *Queue) emptyUnknownLocked(l *lane) {
+	now := time.Now()
+	if l.unknown.IsZero() {
+		l.unknown = now
+	}
+	if q.listed[l.manager] || l.manager == protocol.ManagerName || now.Sub(l.unknown) < unknownManagerTimeout {
+		return
+	}
+	for _, e := range l.waiting { // an entry that is being sent stays
+		delete(l.entries, e.key)
+	}
+	q.pending -= len(l.waiting)
+	q.metrics.Lost.Add(float64(len(l.waiting)))
+	l.waiting, l.log, l.failures, l.paused, l.unknown = nil, nil, 0, time.Time{}, time.Time{}
+	clear(l.delivered)
+	clear(l.forgotten)
 }
 
 // State returns three numbers for a manager: the last sequence number, the number of pending events, and the number of

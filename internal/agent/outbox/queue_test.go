@@ -440,6 +440,69 @@ func TestQueueLost(t *testing.T) {
 	})
 }
 
+// TestQueueUnknownManager checks how long the queue keeps events for a manager that the listener does not know.
+func TestQueueUnknownManager(t *testing.T) {
+	watches := func(managers ...string) protocol.Watchlist {
+		list := protocol.Watchlist{}
+		for _, m := range managers {
+			list.Watches = append(list.Watches, protocol.Watch{Manager: m, Version: "v1", Resource: "things"})
+		}
+		return list
+	}
+	cases := map[string]struct {
+		reason  string
+		manager string
+		lists   []protocol.Watchlist
+		wait    time.Duration
+		comes   bool // the listener knows the manager for a moment in between
+		keeps   bool
+	}{
+		"Removed": {reason: "its Watcher was deleted", manager: "gone",
+			lists: []protocol.Watchlist{watches("gone", "m"), watches("m")}, wait: time.Hour},
+		"Webhook": {reason: "it was never listed, and is gone", manager: "hook", wait: time.Hour},
+		"New":     {reason: "it may be known soon", manager: "hook", wait: 9 * time.Minute, keeps: true},
+		"Listed": {reason: "its Watcher exists", manager: "m",
+			lists: []protocol.Watchlist{watches("m")}, wait: time.Hour, keeps: true},
+		"Ours": {reason: "it always exists", manager: protocol.ManagerName, wait: time.Hour, keeps: true},
+		"Flaps": {reason: "there was another answer in between", manager: "hook", wait: 18 * time.Minute, comes: true,
+			keeps: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSink(t, 100)
+				unknown := func(string, protocol.Event) Result { return Result{UnknownManager: true} }
+				s.set(unknown)
+				for _, list := range c.lists {
+					s.SetWatchlist(list)
+				}
+				s.Add(c.manager, about("a", "1"))
+				if c.comes {
+					time.Sleep(c.wait / 2)
+					s.set(lost)
+					time.Sleep(time.Minute)
+					s.set(unknown)
+				}
+				time.Sleep(c.wait / 2)
+				if !c.comes {
+					time.Sleep(c.wait / 2)
+				}
+				synctest.Wait()
+				if s.Size() != 0 != c.keeps || s.HasUndeliveredOrRecent() != c.keeps {
+					t.Errorf("%s: %v events are pending, undelivered or recent: %t", c.reason, s.Size(),
+						s.HasUndeliveredOrRecent())
+				}
+				s.set(nil)
+				s.Add(c.manager, about("b", "1"))
+				time.Sleep(time.Minute)
+				if got := s.all(); len(got) == 0 || got[len(got)-1].event.Sequence != 2 {
+					t.Errorf("%s: later delivered was %+v, want the event with the number 2", c.reason, got)
+				}
+			})
+		})
+	}
+}
+
 // TestQueueRedelivers checks that a new listener process gets the deliveries of the last minute once, with the same
 // sequence numbers.
 func TestQueueRedelivers(t *testing.T) {
