@@ -56,7 +56,7 @@ func WebhookFor(w *v1beta2.Watcher) (Webhook, error) {
 	for part := range strings.SplitSeq(w.NotifiedManagerName(), "/") { // it is a part of the path of the webhook
 		if len(validation.IsDNS1123Subdomain(part)) > 0 {
 			return Webhook{}, fmt.Errorf(
-				"the manager %q cannot be part of the path of a webhook: use lower-case letters, digits and - .",
+				"the manager %q cannot be part of the path of a webhook: use lower-case letters, digits, dots and hyphens",
 				w.NotifiedManagerName())
 		}
 	}
