@@ -302,9 +302,9 @@ func (s *stream) recordAndReportChange(e watch.Event[metav1.PartialObjectMetadat
 	default:
 		s.known[key] = after
 		s.reportLocked(name, before.matched&after.matched, compare(before, after, s.served.hasStatus, false), o, false)
-		if moved := before.matched ^ after.matched; moved != 0 {
-			s.reportLocked(name, moved, difference{true, true}, o, false)
-		}
+		s.reportLocked(name, after.matched&^before.matched, difference{true, true}, o, false)
+		// Without metadata, because the interest of a receiver whose filter matched before does not match it any more.
+		s.reportLocked(name, before.matched&^after.matched, difference{true, true}, nil, false)
 	}
 	s.metrics.objects.Set(float64(s.records.Load()))
 }

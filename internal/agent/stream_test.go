@@ -21,6 +21,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
 // deadline is the timeout of every wait in the tests. It is long, so that tests pass on a slow machine, too.
@@ -346,6 +347,57 @@ func TestStream(t *testing.T) {
 	s.wg.Wait()
 	if n := s.records.Load(); n != 0 {
 		t.Errorf("%d objects are known after the end", n)
+	}
+}
+
+// TestStreamScopes changes the label of an object so that other entries of the watch list match it. The event must
+// contain no metadata if an entry of the same manager matched the object before: the manager compares the metadata with
+// its interests, and the interest behind this entry does not match any more.
+func TestStreamScopes(t *testing.T) {
+	with, without, all := things, things, things
+	with.Selector, without.Selector = "a=1", "!a"
+	cases := map[string]struct {
+		reason        string
+		watches       []protocol.Watch
+		before, after map[string]string
+		unknown       bool
+	}{
+		"Leaves": {"the interest in a=1 has to be notified, too", []protocol.Watch{with, without},
+			map[string]string{"a": "1"}, nil, true},
+		"Returns": {"as above", []protocol.Watch{with, without}, nil, map[string]string{"a": "1"}, true},
+		"Stays":   {"no entry has lost the object", []protocol.Watch{with, without}, nil, map[string]string{"b": "1"}, false},
+		"Enters":  {"as above", []protocol.Watch{with, all}, nil, map[string]string{"a": "1"}, false},
+		"LeavesOne": {"another entry still matches", []protocol.Watch{with, all}, map[string]string{"a": "1"}, nil,
+			true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			queue := outbox.New("boot", 10, outbox.NewMetrics())
+			p := plansFor(protocol.Watchlist{Watches: c.watches})[0]
+			r, err := newRecorder(p.filters)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &stream{streams: &streams{queue: queue, metrics: newMetrics()}, plan: p, targets: p.targets,
+				recorder: r, served: &served{version: "v1", kind: "Thing", preferred: "v1"},
+				known: map[string]record{}}
+			for version, labels := range []map[string]string{c.before, c.after} {
+				o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "t1", UID: "u", Labels: labels,
+					ResourceVersion: fmt.Sprint(version)}}
+				s.recordAndReportChange(watch.Event[metav1.PartialObjectMetadata]{Object: o})
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var got []protocol.Event
+			queue.Run(ctx, func(_ context.Context, _ string, e protocol.Event) outbox.Result {
+				got = append(got, e)
+				cancel()
+				return outbox.Result{Delivered: true}
+			})
+			if len(got) != 1 || (got[0].Object == nil) != c.unknown || got[0].Watched.Name != "t1" {
+				t.Errorf("%s: the queued events are %+v", c.reason, got)
+			}
+		})
 	}
 }
 

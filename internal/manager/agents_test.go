@@ -6,6 +6,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 func TestPaceOfHeartbeats(t *testing.T) {
@@ -73,5 +76,30 @@ func TestFleetIsCounted(t *testing.T) {
 	h := newHeartbeats(t.Context(), f, all)
 	if first, next := h.firstTimeout(), h.nextInterval(); first != 210*time.Second || next != 40*time.Second {
 		t.Errorf("the first heartbeat is awaited for %v, the next one for %v; want 3m30s and 40s", first, next)
+	}
+}
+
+// TestPublishWithoutMetadata checks that an event without metadata reaches a subscriber whose labels the changed object
+// may have had before.
+func TestPublishWithoutMetadata(t *testing.T) {
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: "https://127.0.0.1:1"},
+		BatchDelay: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pool.Remove("k") })
+	var got []runtimes.Event
+	roles := runtimes.Interest{Kind: "ClusterRole", Labels: "a=1", Resource: schema.GroupVersionResource{
+		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}}
+	pool.Subscribe("k", runtimes.Subscriber{Key: "s", Interests: []runtimes.Interest{roles},
+		Notify: func(e runtimes.Event) { got = append(got, e) }})
+	e := protocol.Event{Watched: protocol.Name{Name: "r"}, Resource: roles.Resource.Resource,
+		WatchedGVK: metav1.GroupVersionKind{Group: roles.Resource.Group, Version: "v1", Kind: roles.Kind}}
+	for _, object := range []*metav1.ObjectMeta{{Labels: map[string]string{"a": "2"}}, nil} {
+		e.Object = object
+		publishEvent(pool, newKymaQueues("kcp-system"), "k", e)
+	}
+	if len(got) != 1 || !got[0].Missed {
+		t.Errorf("the subscriber got %+v, want only a Missed event", got)
 	}
 }

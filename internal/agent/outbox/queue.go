@@ -271,6 +271,16 @@ func withoutMetadata(e protocol.Event) protocol.Event {
 	return e
 }
 
+// replacing returns the event that replaces an undelivered event about the same object. If the undelivered event has no
+// metadata, the new event has none, too: a receiver compares metadata with its interests, and the former state of the
+// object may have matched other interests than the new state.
+func replacing(undelivered, newer protocol.Event) protocol.Event {
+	if undelivered.Object == nil {
+		newer.Object = nil
+	}
+	return newer
+}
+
 func (q *Queue) insertNewEntryLocked(l *lane, e *entry) {
 	q.order++
 	e.order = q.order
@@ -285,10 +295,12 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	if e.index < 0 {
 		if e.next != nil {
 			c.Delay, c.RepeatAfter = min(c.Delay, e.next.Delay), max(c.RepeatAfter, e.next.RepeatAfter)
+			c.Event = replacing(e.next.Event, c.Event)
 		}
 		e.next = &c
 		return
 	}
+	c.Event = replacing(e.event, c.Event)
 	c.Event.BootID, c.Event.Sequence = e.event.BootID, e.event.Sequence
 	if q.pending > maxMetadataEntries {
 		c.Event = withoutMetadata(c.Event)
@@ -476,7 +488,7 @@ func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	now := time.Now()
 	if e.next != nil {
 		e.next.Event.BootID, e.next.Event.Sequence = e.event.BootID, e.event.Sequence
-		e.event, e.repeat, e.next = e.next.Event, max(e.repeat, e.next.RepeatAfter), nil
+		e.event, e.repeat, e.next = replacing(e.event, e.next.Event), max(e.repeat, e.next.RepeatAfter), nil
 	}
 	if q.pending > maxMetadataEntries {
 		e.event = withoutMetadata(e.event)

@@ -164,6 +164,45 @@ func TestQueueNewerWhileSending(t *testing.T) {
 	}
 }
 
+// TestQueueKeepsUnknownMetadata adds an event without metadata, and then an event with metadata about the same object.
+// As long as the first one is not delivered, the event must have no metadata: the metadata may not concern the receiver
+// of the first event.
+func TestQueueKeepsUnknownMetadata(t *testing.T) {
+	without := about("a", "1")
+	without.Event.Object = nil
+	for name, first := range map[string][]Change{ // before the event with metadata
+		"Waiting":      {without},
+		"WhileSending": {about("a", "0"), without},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSink(t, 100)
+				s.set(func(string, protocol.Event) Result { time.Sleep(time.Second); return Result{} })
+				for _, c := range first {
+					s.Add("m", c)
+					synctest.Wait() // the first event is being sent
+				}
+				if name == "Waiting" {
+					time.Sleep(time.Second + time.Millisecond) // it waits for another attempt
+				}
+				s.Add("m", about("a", "2"))
+				time.Sleep(time.Second)
+				s.set(nil)
+				time.Sleep(time.Minute)
+				if got := s.all(); len(got) != 1 || got[0].event.Object != nil {
+					t.Errorf("delivered was %+v, want one event without metadata", got)
+				}
+				s.set(nil)
+				s.Add("m", about("a", "3"))
+				time.Sleep(time.Minute)
+				if got := s.all(); len(got) != 1 || got[0].event.Object == nil {
+					t.Errorf("delivered was %+v, want one event with metadata", got)
+				}
+			})
+		})
+	}
+}
+
 // TestQueueOutdatedObjects tests an event about the start of a watch. The event contains a list of objects and is not
 // delivered yet. When one of the objects in the list changes, the list is outdated, so the queue must remove the list
 // from the event.
