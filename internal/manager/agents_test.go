@@ -103,3 +103,36 @@ func TestPublishWithoutMetadata(t *testing.T) {
 		t.Errorf("the subscriber got %+v, want only a Missed event", got)
 	}
 }
+
+// TestLookupRevocation checks which certificates of a runtime the listener refuses: only those that the issuer
+// replaces.
+func TestLookupRevocation(t *testing.T) {
+	kinds, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hour := time.Now().Truncate(time.Second).Add(-time.Hour)
+	cases := map[string]struct {
+		reason, annotation string
+		want               time.Time
+	}{
+		"None":     {"nothing is revoked", "", time.Time{}},
+		"Past":     {"certificates from before that time are revoked", hour.Format(time.RFC3339), hour},
+		"Future":   {"nothing is revoked yet", hour.Add(2 * time.Hour).Format(time.RFC3339), time.Time{}},
+		"Fraction": {"a time of issue has whole seconds", hour.Add(400 * time.Millisecond).Format(time.RFC3339Nano), hour},
+		"Nonsense": {"as without the annotation", "now", time.Time{}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "k",
+				Annotations: map[string]string{v1beta2.AnnotationCertificatesNotBefore: c.annotation}}}
+			index := func(o client.Object) []string { return []string{commonName(o)} }
+			i := &identities{base: t.Context(), namespace: k.Namespace, reader: fake.NewClientBuilder().
+				WithScheme(kinds).WithIndex(k, identityIndex, index).WithObjects(k).Build()}
+			got, err := i.lookup(protocol.Identity{CommonName: "k"})
+			if err != nil || !got.NotBefore.Equal(c.want) {
+				t.Errorf("%s: refused are certificates from before %v, %v; want %v", c.reason, got.NotBefore, err, c.want)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,9 +76,8 @@ func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 		return backchannel.Runtime{}, fmt.Errorf("the certificate was issued for a former Kyma %s, which was deleted",
 			k.GetName())
 	}
-	notBefore := agentdelivery.CertificatesNotBefore(
-		&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: k.GetAnnotations()}})
-	return backchannel.Runtime{Kyma: k.GetName(), NotBefore: notBefore}, nil
+	return backchannel.Runtime{Kyma: k.GetName(),
+		NotBefore: agentdelivery.RevokedBefore(k.GetAnnotations(), time.Now())}, nil
 }
 
 // findKymas returns the Kymas with the given common name.

@@ -465,9 +465,14 @@ func (a *Agents) updateStatus(t Target, p Plan, waitsFor string, err error) (rec
 // watchlistTimeout is the maximum time until an agent reports that it watches everything in its watch list.
 const watchlistTimeout = time.Minute
 
-// renewalDelay returns the time until the certificate has to be renewed, but at least one minute.
+// renewalDelay returns the time until the certificate has to be renewed, but at least one minute. If the certificate is
+// revoked at an earlier time, renewalDelay returns the time until then.
 func (a *Agents) renewalDelay(t Target) time.Duration {
-	return max(a.Delivery.RenewalTime(t.Kyma.Status.Agent).Sub(t.Now), time.Minute)
+	delay := max(a.Delivery.RenewalTime(t.Kyma.Status.Agent).Sub(t.Now), time.Minute)
+	if revoked := certificatesNotBefore(t.Kyma.Annotations); revoked.After(t.Now) {
+		delay = min(delay, revoked.Sub(t.Now)+time.Second)
+	}
+	return delay
 }
 
 // setConnected records in status.agent whether the agent is connected. If the agent is no longer connected,

@@ -89,6 +89,7 @@ func TestUpdateStatus(t *testing.T) {
 		connected bool
 		want      string        // the reason in the status
 		most      time.Duration // the longest time until the recheck
+		revoked   time.Duration // time until the certificates are revoked; 0 for never
 	}{
 		"Connected": {
 			reason:    "nothing to do until the certificate has to be renewed",
@@ -104,6 +105,14 @@ func TestUpdateStatus(t *testing.T) {
 			err:       fmt.Errorf("delivering: %w", &runtimes.UnansweredError{}),
 			connected: true,
 			most:      time.Second,
+		},
+		"Revoked": {
+			reason:    "its certificate has to be replaced as soon as it is revoked",
+			agent:     beat(nil),
+			before:    v1beta2.AgentStatus{Connected: true},
+			connected: true,
+			revoked:   10 * time.Second,
+			most:      11 * time.Second,
 		},
 		"Never": {
 			reason: "it has just been delivered",
@@ -186,6 +195,10 @@ func TestUpdateStatus(t *testing.T) {
 			status.Certificate = &v1beta2.AgentCertificate{}
 			target := Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, Now: time.Now()}
 			target.Kyma.Status.Agent = &status
+			if c.revoked > 0 {
+				target.Kyma.Annotations = map[string]string{v1beta2.AnnotationCertificatesNotBefore: target.Now.Add(
+					c.revoked).Format(time.RFC3339Nano)}
+			}
 			plan := Plan{watchlist: list.Digest()}
 			if c.behind > 0 {
 				a.editRecord(target, func(r *record) { r.behindSince = target.Now.Add(-c.behind) })

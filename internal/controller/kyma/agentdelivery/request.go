@@ -20,7 +20,7 @@ import (
 // objects that other controllers want to be notified of (interests), and the objects of Watchers. The webhooks come
 // from the Watchers.
 func (a *Agents) desiredRequest(ctx context.Context, k *v1beta2.Kyma, server string) (delivery.Request, error) {
-	request := delivery.Request{Kyma: k, Server: server, NotBefore: CertificatesNotBefore(k)}
+	request := delivery.Request{Kyma: k, Server: server, NotBefore: certificatesNotBefore(k.Annotations)}
 	request.Watchlist.HeartbeatInterval = metav1.Duration{Duration: a.HeartbeatInterval}
 	for _, i := range a.Runtimes.Interests(k.Name) {
 		if i.Resource.Group == "" && i.Resource.Resource == "secrets" {
@@ -85,15 +85,27 @@ func watchFor(i runtimes.Interest) protocol.Watch {
 	return w
 }
 
-// CertificatesNotBefore returns the time in the annotation [v1beta2.AnnotationCertificatesNotBefore] of a Kyma: all
-// certificates of the runtime that were issued before this time are revoked. If the Kyma does not have the annotation,
-// CertificatesNotBefore returns the zero time.
-func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
-	t, err := time.Parse(time.RFC3339, k.Annotations[v1beta2.AnnotationCertificatesNotBefore])
-	if err != nil {
+// RevokedBefore returns the time before which a certificate of a runtime must have been issued to be refused now. If
+// the time in the annotation [v1beta2.AnnotationCertificatesNotBefore] is in the future, or if the Kyma does not have
+// the annotation, RevokedBefore returns the zero time: a certificate is refused only if the issuer replaces it.
+func RevokedBefore(annotations map[string]string, now time.Time) time.Time {
+	t := certificatesNotBefore(annotations)
+	if t.After(now) {
 		return time.Time{}
 	}
 	return t
+}
+
+// certificatesNotBefore returns the time in the annotation [v1beta2.AnnotationCertificatesNotBefore] of a Kyma: all
+// certificates of the runtime that were issued before this time are revoked. The time has whole seconds, because a
+// certificate contains the time of its issue in seconds. If the Kyma does not have the annotation,
+// certificatesNotBefore returns the zero time.
+func certificatesNotBefore(annotations map[string]string) time.Time {
+	t, err := time.Parse(time.RFC3339, annotations[v1beta2.AnnotationCertificatesNotBefore])
+	if err != nil {
+		return time.Time{}
+	}
+	return t.Truncate(time.Second)
 }
 
 // The Manifest controller declares, for one Manifest after the other, in which objects of the runtime it is interested,
