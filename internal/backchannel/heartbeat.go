@@ -266,7 +266,7 @@ func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.He
 	}
 	changed := displayed && b.setStateLocked(r, State{Identity: id, Last: now, Since: now, Heartbeat: h})
 	if displayed {
-		r.pace = pace
+		r.pace = pace + pace/10 // an agent lengthens the delay by up to a tenth
 	}
 	notifyMissed := missed && r.missed.takeTurnOrPostpone(now)
 	notifyChanged := changed && r.changed.takeTurnOrPostpone(now)
@@ -289,7 +289,8 @@ func (b *tracker) setStateLocked(r *record, s State) (changed bool) {
 		s.Since = old.Since
 	}
 	changed = !alive || !r.alive || s.Heartbeat.Version != old.Heartbeat.Version ||
-		s.Heartbeat.Problem != old.Heartbeat.Problem || s.Identity.Root != old.Identity.Root
+		s.Heartbeat.Problem != old.Heartbeat.Problem || s.Heartbeat.Watchlist != old.Heartbeat.Watchlist ||
+		s.Identity.Root != old.Identity.Root
 	if !r.alive {
 		if !old.Last.IsZero() {
 			countRuntime(false, -1)

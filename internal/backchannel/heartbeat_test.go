@@ -92,6 +92,9 @@ func TestRecordHeartbeat(t *testing.T) {
 				{boot: "x", beat: one(beat{}), want: notified{1, 1}}}, "x"},
 		"OtherVersion": {"look", []step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
 			{boot: "x", beat: &beat{Version: "2"}, want: notified{0, 2}}}, "x"},
+		"OtherWatchlist": {"somebody may have changed it in the runtime", []step{
+			{boot: "x", beat: one(beat{Watchlist: "1"}), want: notified{0, 1}},
+			{boot: "x", beat: one(beat{Watchlist: "2"}), want: notified{0, 2}}}, "x"},
 		"OtherProblem": {"look", []step{{boot: "x", beat: one(beat{}), want: notified{0, 1}},
 			{boot: "x", beat: one(beat{Problem: "p"}), want: notified{0, 2}},
 			{boot: "x", beat: one(beat{}), want: notified{0, 3}}}, "x"},
@@ -250,7 +253,7 @@ func TestLongInterval(t *testing.T) {
 			r := b.getOrCreateLockedRecord("kyma-a")
 			r.mu.Unlock()
 			b.recordHeartbeat(r, protocol.Identity{}, protocol.Heartbeat{BootID: "x"}, pace)
-			time.Sleep(b.silence + pace - time.Nanosecond)
+			time.Sleep(b.silence + pace + pace/10 - time.Nanosecond)
 			synctest.Wait()
 			if _, alive := b.state("kyma-a"); !alive || got().changed != before.changed+1 {
 				t.Errorf("notified %v: lost before its time", pace)

@@ -457,7 +457,8 @@ func (q *Queue) finish(l *lane, e *entry, o Result) {
 		l.unknown = time.Time{}
 	}
 	if !o.Delivered && !o.Refused {
-		if q.retryLocked(l, e, o); o.UnknownManager {
+		q.retryLocked(l, e, o)
+		if o.UnknownManager {
 			q.emptyUnknownLocked(l)
 		}
 		return

@@ -216,15 +216,7 @@ func TestMirrorImages(t *testing.T) {
 		}
 	}
 
-	public, err := trust.PublicPEM(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy, err := trust.Parse(fmt.Appendf(nil, "rules: [{prefix: '', mode: enforce, keys: [%q]}]", public))
-	if err != nil {
-		t.Fatal(err)
-	}
-	there := openPlace(t, inside+"//example.com/module/widget", storage.Access{Trust: policy})
+	there := openPlace(t, inside+"//example.com/module/widget", storage.Access{Trust: policyOf(t, k)})
 	if found, err := storage.Verify(t.Context(), there, true); err != nil || found[0].Kind != trust.KindOCM {
 		t.Errorf("verified %+v, %v: the signature does not cover where images are", found, err)
 	}

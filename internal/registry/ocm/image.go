@@ -24,7 +24,7 @@ func EachImage(descriptor map[string]any, visit func(resource, access map[string
 		access, _ := resource["access"].(map[string]any)
 		kind, _ := access["type"].(string)
 		image, _ := access["imageReference"].(string)
-		if image == "" || !strings.HasPrefix(kind, "ociArtifact") && !strings.HasPrefix(kind, "ociRegistry") {
+		if image == "" || !(Access{Type: kind}).IsImage() {
 			continue
 		}
 		if err := visit(resource, access, image); err != nil {

@@ -2,6 +2,7 @@ package ocm
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -176,3 +177,21 @@ component:
 
 const seedV3 = `{"apiVersion":"ocm.software/v3alpha1","kind":"ComponentVersion","metadata":{"name":"a","version":"1.0.0"},"repositoryContexts":[],
 "spec":{"resources":[{"name":"raw-manifest","access":{"type":"localBlob","localReference":"sha256:1"}},{"name":"op","access":{"type":"ociArtifact","imageReference":"r.io/op:1"}}]}}`
+
+// TestEachImage checks that all types of accesses to images count, and no others.
+func TestEachImage(t *testing.T) {
+	var resources []any
+	for _, kind := range []string{"ociArtifact", "ociArtifact/v1", "ociRegistry", "ociImage", "OCIImage/v1", "s3", "helm"} {
+		resources = append(resources, map[string]any{"access": map[string]any{"type": kind, "imageReference": kind}})
+	}
+	var got []string
+	err := EachImage(map[string]any{"component": map[string]any{"resources": resources}},
+		func(_, _ map[string]any, image string) error {
+			got = append(got, image)
+			return nil
+		})
+	want := []string{"ociArtifact", "ociArtifact/v1", "ociRegistry", "ociImage", "OCIImage/v1"}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
