@@ -67,9 +67,16 @@ func (f *bulkheadFixture) add(name string, delay time.Duration) *breaker {
 			return nil, f.t.Context().Err()
 		}
 	})
-	f.pool.entries[name] = &entry{runtime: &Runtime{breaker: b}}
+	f.setConnection(name, &Runtime{breaker: b})
 	f.t.Cleanup(b.stop)
 	return b
+}
+
+// setConnection sets the connection to a runtime.
+func (f *bulkheadFixture) setConnection(name string, rt *Runtime) {
+	f.pool.mu.Lock()
+	defer f.pool.mu.Unlock()
+	f.pool.entries[name] = &entry{runtime: rt}
 }
 
 // send sends a request with the deadline of a reconcile to a runtime, in the background. The result is sent to the
@@ -206,7 +213,7 @@ func TestBulkheadProbes(t *testing.T) {
 				t.Errorf("%s: %v, want a postponed request", name, err)
 			}
 		}
-		f.pool.entries["d"].runtime = nil // its connection was closed
+		f.setConnection("d", nil) // its connection was closed
 		all[3].stop()
 		sent := func() (n int) {
 			for _, name := range names {
