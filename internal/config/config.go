@@ -111,8 +111,9 @@ type Manager struct {
 	LeaderElect bool
 	// LeaderElectionLeaseDuration, LeaderElectionRenewDeadline and LeaderElectionRetryPeriod configure leader election,
 	// as in controller-runtime. When the leader exits, it releases its Lease, so that another replica can become leader
-	// without waiting. The three durations of leader election therefore matter only after the leader was killed.
-	// Defaults 15 s, 10 s, 2 s.
+	// without waiting. The three durations of leader election therefore matter only after the leader was killed: then
+	// another replica leads after the lease duration, less one RetryPeriod at least and plus 4.4 RetryPeriods at most,
+	// because replicas that wait look at the Lease at intervals of one to 2.2 RetryPeriods. Defaults 11 s, 8 s, 1 s.
 	LeaderElectionLeaseDuration time.Duration
 	LeaderElectionRenewDeadline time.Duration
 	LeaderElectionRetryPeriod   time.Duration
@@ -371,9 +372,9 @@ func DefaultManager() *Manager {
 		WebhookBindAddress:               ":9443",
 		WebhookService:                   "lifecycle-manager-webhook",
 		LeaderElect:                      true,
-		LeaderElectionLeaseDuration:      15 * time.Second,
-		LeaderElectionRenewDeadline:      10 * time.Second,
-		LeaderElectionRetryPeriod:        2 * time.Second,
+		LeaderElectionLeaseDuration:      11 * time.Second,
+		LeaderElectionRenewDeadline:      8 * time.Second,
+		LeaderElectionRetryPeriod:        time.Second,
 		ShardLeaseDuration:               12 * time.Second,
 		MaxConcurrentKymaReconciles:      64,
 		MaxConcurrentManifestReconciles:  128,
