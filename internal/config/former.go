@@ -51,8 +51,8 @@ var FormerFlags = map[string]FormerFlag{
 	"mandatory-module-requeue-success-interval":            {Instead: insteadEvents},
 	"mandatory-module-deletion-requeue-success-interval":   {Instead: insteadEvents},
 	"watcher-requeue-success-interval":                     {Instead: insteadEvents},
-	"module-upgrade-rollout-max-delay": {Instead: "channels of your own stage an upgrade; --catalog-spread spreads " +
-		"changes of the catalog"},
+	"module-upgrade-rollout-max-delay": {Instead: "a RolloutPolicy upgrades the fleet in stages; --catalog-spread " +
+		"spreads changes of the catalog"},
 	"k8s-client-burst":                                 {Instead: "the burst is twice --k8s-client-qps"},
 	"k8s-skr-client-qps":                               {Instead: insteadRuntime},
 	"k8s-skr-client-burst":                             {Instead: insteadRuntime},
