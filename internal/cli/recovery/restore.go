@@ -32,7 +32,8 @@ klm shows what it will create, keep and replace, and asks before it starts. It r
 without its Manifests and their status would install modules anew. Objects that exist with another content are kept, unless --replace is set.
 Objects that were being deleted when the backup was made are deleted again. If it is interrupted, run it again: it continues.
 
-The manager that starts afterwards brings the runtimes to the versions of the backup: use the newest one.`, `
+The manager that starts afterwards does not downgrade a module that is newer in its runtime than in the backup; such a module may wait until a
+person decides. Use the newest backup, so that few modules wait.`, `
 klm restore control-plane.yaml --dry-run
 klm restore control-plane.yaml
 klm restore control-plane.yaml --replace --yes`,
