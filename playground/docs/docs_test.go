@@ -142,7 +142,7 @@ type stop struct {
 // tour is the order in which pages are run. Each page starts with the landscape in the state after the previous page.
 var tour = []stop{
 	{"quickstart.md", "", []string{"2.0.0", "the disk is full"}},
-	{"one-module.md", "bin/klm module disable sample --yes --kubeconfig .landscape/runtime-b.kubeconfig", nil},
+	{"one-module.md", "", nil},
 	{"troubleshooting.md", "bin/klm module enable sample --kubeconfig .landscape/runtime-b.kubeconfig",
 		[]string{"runtime-a"}},
 	{"landscape.md", "", []string{"DowngradeRefused", "sample-v2-only"}},
