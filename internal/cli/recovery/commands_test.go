@@ -271,6 +271,7 @@ func TestRestoreRefuses(t *testing.T) {
 		reason string
 		text   string // the file
 		lease  *unstructured.Unstructured
+		fast   time.Duration // how much the clock of klm is ahead of the clock of the API server
 		args   string
 		code   int
 		want   string
@@ -279,6 +280,8 @@ func TestRestoreRefuses(t *testing.T) {
 			code: console.ExitNotReady, want: "is held by pod-a until"},
 		"Replica": {reason: "one of several replicas works", lease: lease("x", v1beta2.LeaseOfReplica, time.Second,
 			"pod-b"), code: console.ExitNotReady, want: "a manager works"},
+		"FastClock": {reason: "the clock of the user is wrong", lease: lease(leaderLease, "", time.Minute+time.Second,
+			"pod-a"), fast: time.Minute, code: console.ExitNotReady, want: "a manager works"},
 		"Ended": {reason: "its Lease is over", lease: lease(leaderLease, "", time.Minute, "pod-a"), want: "created"},
 		"Left":  {reason: "it has given its Lease back", lease: lease(leaderLease, "", time.Second, ""), want: "created"},
 		"Other": {reason: "the Lease of another program", lease: lease("y", "", time.Second, "z"), want: "created"},
@@ -303,6 +306,10 @@ func TestRestoreRefuses(t *testing.T) {
 			s := fixture.NewServer(t)
 			if c.lease != nil {
 				s.Put(c.lease)
+			}
+			s.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+				w.Header().Set("Date", fixture.Noon.Add(-c.fast).Format(http.TimeFormat))
+				return false
 			}
 			file := filepath.Join(t.TempDir(), "b.yaml")
 			text := c.text

@@ -77,7 +77,7 @@ func restore(ctx context.Context, a *console.App, o restoreOptions) error {
 		return err
 	}
 	c.Namespace = namespace
-	if err := refuseLiveManager(ctx, a, c); err != nil {
+	if err := refuseLiveManager(ctx, c); err != nil {
 		return err
 	}
 	p, s, err := newPlan(ctx, c, f, namespace, o.replace)
@@ -96,7 +96,7 @@ func restore(ctx context.Context, a *console.App, o restoreOptions) error {
 			return err
 		}
 	}
-	if err := refuseLiveManager(ctx, a, c); err != nil { // the user may have taken time to answer
+	if err := refuseLiveManager(ctx, c); err != nil { // the user may have taken time to answer
 		return err
 	}
 	w := &writer{survey: s, options: o, uids: map[string]types.UID{}}
