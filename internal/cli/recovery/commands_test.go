@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -215,6 +216,33 @@ func TestRestoreOverOthers(t *testing.T) {
 	check("on request", "--replace", 0, "ModuleTemplate   1 replaced")
 	if s.Object(template).GetLabels()["team"] != "" {
 		t.Error("the object is not replaced")
+	}
+}
+
+// TestRestoreRefusedObject checks that an object that the API server refuses to replace is kept and named, and that
+// the rest of the backup is restored.
+func TestRestoreRefusedObject(t *testing.T) {
+	const name = "sample-regular-r2"
+	aborted := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kcp-system",
+		Labels: map[string]string{"state": "aborted"}}}
+	for reason, refusal := range map[string]error{
+		"a rule of the CRD": apierrors.NewInvalid(v1beta2.GroupVersion.WithKind(v1beta2.KindModuleRollout).GroupKind(),
+			name, nil),
+		"an admission policy": apierrors.NewForbidden(schema.GroupResource{Group: v1beta2.GroupVersion.Group,
+			Resource: "modulerollouts"}, name, errors.New("an approval is missing")),
+	} {
+		s := fixture.NewServer(t, aborted)
+		s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPut {
+				return false
+			}
+			fixture.Fail(w, refusal)
+			return true
+		}
+		fixture.Case{Reason: reason, Args: "restore " + saved(t) + " --yes --replace", Code: console.ExitNotReady,
+			Want: []string{"refuses to replace ModuleRollout kcp-system/" + name, "Kyma             2 created",
+				"Manifest         2 created", "1 object of the backup is not restored"}}.
+			Check(t, Commands, s.Kubeconfig)
 	}
 }
 

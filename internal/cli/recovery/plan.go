@@ -146,6 +146,7 @@ func (s *survey) decide(ctx context.Context, d document, isReplacing bool) (acti
 type plan struct {
 	counts   map[string][actionCount]int // by kind
 	examples [actionCount][]string       // the first names
+	refused  []string                    // objects that the API server refuses to replace, with the reason
 	deleting int                         // number of objects that were being deleted
 }
 
@@ -165,6 +166,13 @@ func (p *plan) add(d document, a action) {
 	}
 	if d.deleting && (a == create || a == replace) {
 		p.deleting++
+	}
+}
+
+// addRefused records that the API server refuses to replace an object.
+func (p *plan) addRefused(d document, why error) {
+	if len(p.refused) < examplesLimit {
+		p.refused = append(p.refused, nameOf(d.Unstructured)+": "+why.Error())
 	}
 }
 

@@ -29,7 +29,8 @@ func restoreCommand(a *console.App) *cobra.Command {
 	c := a.Command("restore FILE [--replace] [--dry-run] [--yes]",
 		"write the objects of a backup into a control plane, status included", `
 klm shows what it will create, keep and replace, and asks before it starts. It refuses while a manager works, because a manager that finds a Kyma
-without its Manifests and their status would install modules anew. Objects that exist with another content are kept, unless --replace is set.
+without its Manifests and their status would install modules anew. Objects that exist with another content are kept, unless --replace is set; so
+are those that the API server refuses to replace.
 Objects that were being deleted when the backup was made are deleted again. If it is interrupted, run it again: it continues.
 
 The manager that starts afterwards does not downgrade a module that is newer in its runtime than in the backup; such a module may wait until a
@@ -108,8 +109,12 @@ func restore(ctx context.Context, a *console.App, o restoreOptions) error {
 		return err
 	}
 	if n := w.plan.total(keep) + w.plan.total(leftOut); n > 0 {
-		return console.Fail(console.ExitNotReady, "%s of the backup %s not restored: compare them, and add --replace "+
-			"to replace the objects that exist", console.Count(n, "object"), isOrAre(n))
+		advice := "add --replace to replace the objects that exist"
+		if len(w.plan.refused) > 0 {
+			advice = "change or delete those that the API server refuses to replace"
+		}
+		return console.Fail(console.ExitNotReady, "%s of the backup %s not restored: compare them, and %s",
+			console.Count(n, "object"), isOrAre(n), advice)
 	}
 	return nil
 }
@@ -166,6 +171,7 @@ func (w *writer) restoreObject(ctx context.Context, d document) error {
 	if err != nil {
 		return err
 	}
+	var refused error // why the API server refuses to replace the object
 	status := statusOf(d.Unstructured)
 	o := d.DeepCopy()
 	delete(o.Object, "status")
@@ -183,7 +189,13 @@ func (w *writer) restoreObject(ctx context.Context, d document) error {
 	case replace:
 		o.SetResourceVersion(live.GetResourceVersion())
 		o.SetOwnerReferences(live.GetOwnerReferences())
-		if err := w.cluster.Update(ctx, o, client.FieldOwner(connection.FieldOwner)); err != nil {
+		err := w.cluster.Update(ctx, o, client.FieldOwner(connection.FieldOwner))
+		switch {
+		case apierrors.IsInvalid(err) || apierrors.IsForbidden(err):
+			// The present object may have gone on to a state that does not go back, such as an aborted rollout. The
+			// rest of the backup does not need this object.
+			act, refused = keep, err
+		case err != nil:
 			return w.cluster.Explain(err, "replacing "+nameOf(o))
 		}
 	case addStatus:
@@ -202,6 +214,9 @@ func (w *writer) restoreObject(ctx context.Context, d document) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.plan.add(d, act)
+	if refused != nil {
+		w.plan.addRefused(d, refused)
+	}
 	if d.GetKind() == v1beta2.KindKyma {
 		if act == unchanged || act == keep {
 			o = live
@@ -268,7 +283,8 @@ func (r restoreReport) MarshalJSON() ([]byte, error) {
 		}
 	}
 	return json.Marshal(map[string]any{"file": r.File, "namespace": r.Namespace, "done": r.done,
-		"objects": objects, "kept": r.plan.examples[keep], "leftOut": r.plan.examples[leftOut]})
+		"objects": objects, "kept": r.plan.examples[keep], "leftOut": r.plan.examples[leftOut],
+		"refused": r.plan.refused})
 }
 
 // actionKeys are the names of the actions in the JSON of the report.
@@ -310,6 +326,9 @@ func (r restoreReport) Show(p *console.Page) {
 			}
 			p.Wrap("  ", r.actionWording(a)+": "+strings.Join(names, ", ")+more)
 		}
+	}
+	for _, text := range r.plan.refused {
+		p.Wrap("  ", "the API server refuses to replace "+text)
 	}
 	if n := r.plan.deleting; n > 0 {
 		text := "%s to be deleted again: their deletion had begun"
