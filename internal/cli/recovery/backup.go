@@ -35,8 +35,8 @@ The file has the namespace of the control plane, its Secrets, ConfigMaps, catalo
 writes them into a new control plane. The file holds the credentials of all runtimes and the keys of the certificate authority: only its owner
 may read it (mode 0600); keep it as safe as the control plane itself. FILE - is the standard output.
 
-Each kind is read at one point in time. Kymas are read before Manifests, and the manager need not be stopped. The manager, its CRDs, flags and
-chart values are not in the file: install them again with klm install.`, `
+Each kind is read at one point in time. Kymas are read before Manifests, Secrets and ConfigMaps, and the manager need not be stopped.
+The manager, its CRDs, flags and chart values are not in the file: install them again with klm install.`, `
 klm backup control-plane.yaml
 klm backup control-plane.yaml --force
 klm backup - | age -r age1… > control-plane.yaml.age`,

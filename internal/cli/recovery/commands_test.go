@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,7 @@ func controlPlane() []client.Object {
 	kyma.UID, kyma.ManagedFields = "old", []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	leaving := kyma.DeepCopy()
 	leaving.Name, leaving.DeletionTimestamp = "runtime-b", new(fixture.BeforeNoon(time.Hour))
+	leaving.Annotations = map[string]string{v1beta2.AnnotationDeletionGivenUp: "tombstone-b"}
 	manifest := fixture.Manifest("1.0.0", "1.0.0")
 	manifest.Namespace, manifest.Generation, manifest.Status.ObservedGeneration = "kcp-system", 7, 6
 	manifest.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(kyma,
@@ -59,8 +61,8 @@ func controlPlane() []client.Object {
 	}
 }
 
-const all = "1 Namespace, 1 Secret, 1 ConfigMap, 1 ModuleTemplate, 1 RolloutPolicy, 1 ModuleRollout, 2 Kymas, " +
-	"2 Manifests"
+const all = "1 Namespace, 1 ModuleTemplate, 1 RolloutPolicy, 1 ModuleRollout, 2 Kymas, 2 Manifests, 1 Secret, " +
+	"1 ConfigMap"
 
 // saved makes a backup of the objects in controlPlane, and returns the path of the file.
 func saved(t *testing.T) string {
@@ -82,7 +84,8 @@ func TestBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, never := range []string{"\n  uid:", "resourceVersion", "ownerReferences", "managedFields",
-		"kube-root-ca.crt", "of-others", "service-account-token", "\n  deletionTimestamp"} {
+		"kube-root-ca.crt", "of-others", "service-account-token", "\n  deletionTimestamp",
+		v1beta2.AnnotationDeletionGivenUp} {
 		if strings.Contains(string(text), never) {
 			t.Errorf("the backup has %q", never)
 		}
@@ -101,11 +104,11 @@ func TestBackup(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"Namespace kcp-system false 0 ", "Secret kcp-system/runtime-a-access false 0 ",
-		"ConfigMap kcp-system/policy false 0 ", "ModuleTemplate kcp-system/sample-1.0.0 false 0 ",
+	want := []string{"Namespace kcp-system false 0 ", "ModuleTemplate kcp-system/sample-1.0.0 false 0 ",
 		"RolloutPolicy kcp-system/standard false 0 ", "ModuleRollout kcp-system/sample-regular-r2 false 0 ",
 		"Kyma kcp-system/runtime-a false 1 ", "Kyma kcp-system/runtime-b true 1 ",
-		"Manifest kcp-system/of-a-user false 0 ", "Manifest kcp-system/runtime-a-sample-1 false 0 lifecycle-manager"}
+		"Manifest kcp-system/of-a-user false 0 ", "Manifest kcp-system/runtime-a-sample-1 false 0 lifecycle-manager",
+		"Secret kcp-system/runtime-a-access false 0 ", "ConfigMap kcp-system/policy false 0 "}
 	if diff := cmp.Diff(want, docs); diff != "" {
 		t.Errorf("kinds in the order of their creation; outdated generations go (-want +got):\n%s", diff)
 	}
@@ -139,6 +142,24 @@ func TestBackupFile(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Dir(file) + "/*"); len(left) != 1 {
 		t.Errorf("after failures there are %v, want only the complete backup", left)
 	}
+}
+
+// TestBackupDuringChanges checks that a backup has the access Secret of each Kyma in it, and the tombstone of each
+// deletion that is given up while the backup is made.
+func TestBackupDuringChanges(t *testing.T) {
+	s := fixture.NewServer(t, controlPlane()...)
+	var changed atomic.Bool
+	s.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/kymas") && r.URL.Query().Get("limit") == strconv.Itoa(pageSize) &&
+			!changed.Swap(true) {
+			s.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "late-access"}})
+			s.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system",
+				Name: "tombstone-late"}})
+		}
+		return false
+	}
+	fixture.Case{Reason: "changes while Kymas are listed", Args: "backup -", Want: []string{"name: late-access",
+		"name: tombstone-late"}}.Check(t, Commands, s.Kubeconfig)
 }
 
 // TestBackupInPages checks that a backup of many objects is complete.

@@ -21,12 +21,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// kinds are the kinds in a backup, in the order in which they are read and created. Kymas are read before Manifests:
-// the Manifests of a backup are then never older than the status of their Kyma.
+// kinds are the kinds in a backup, in the order in which they are read and created. Kymas are read before the objects
+// that belong to them, so that these are never older than their Kyma: a backup with a Kyma also has its access Secret,
+// the inventories of its modules, and the tombstone of its deletion if the deletion was given up.
 var kinds = []schema.GroupVersionKind{
 	corev1.SchemeGroupVersion.WithKind("Namespace"),
-	corev1.SchemeGroupVersion.WithKind("Secret"),
-	corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindRolloutPolicy),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
@@ -34,6 +33,8 @@ var kinds = []schema.GroupVersionKind{
 	v1beta2.GroupVersion.WithKind(v1beta2.KindWatcher),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindKyma),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindManifest),
+	corev1.SchemeGroupVersion.WithKind("Secret"),
+	corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 }
 
 const (
@@ -64,6 +65,10 @@ func belongsInBackup(o *unstructured.Unstructured) bool {
 // restorableCopy returns a copy of an object that can be created in another cluster. The metadata of the copy has only
 // the fields that users and controllers set. restorableCopy sets the field observedGeneration in the status to 1,
 // because a new object has the generation 1.
+//
+// If a deletion was given up, restorableCopy removes the mark of that from the Kyma and its Manifests. The tombstone of
+// the deletion names the UID of the Kyma, and a restored Kyma has another UID: the manager drops the tombstone, and
+// with the mark, the restored Kyma would leave its runtime untouched, too.
 func restorableCopy(o *unstructured.Unstructured) *unstructured.Unstructured {
 	fields := maps.Clone(o.Object)
 	all, _ := o.Object["metadata"].(map[string]any)
@@ -92,6 +97,14 @@ func restorableCopy(o *unstructured.Unstructured) *unstructured.Unstructured {
 			labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
 			out.SetLabels(labels)
 		}
+	}
+	if o.GetKind() == v1beta2.KindKyma || o.GetKind() == v1beta2.KindManifest {
+		annotations := out.GetAnnotations()
+		delete(annotations, v1beta2.AnnotationDeletionGivenUp)
+		if len(annotations) == 0 {
+			annotations = nil // so that the copy has no empty field
+		}
+		out.SetAnnotations(annotations)
 	}
 	if status, ok := out.Object["status"].(map[string]any); ok {
 		adjustObservedGeneration(status, o.GetGeneration())
