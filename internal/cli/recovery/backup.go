@@ -119,6 +119,13 @@ func writeBackup(ctx context.Context, a *console.App, c *connection.Cluster, to 
 	fmt.Fprintf(out, "# klm backup of %s, namespace %s, by klm %s at %s.\n"+
 		"# It holds the credentials of all runtimes. Restore it with klm restore, see docs/guide/recovery.md.\n",
 		c.Config.Host, c.Namespace, config.Version, a.Now().UTC().Format(time.RFC3339))
+	uid, err := uidIfReadable(ctx, c)
+	if err != nil {
+		return err
+	}
+	if uid != "" {
+		fmt.Fprintf(out, "%s%s\n", controlPlaneLine, uid)
+	}
 	total := 0
 	for _, kind := range kinds {
 		if kind.Group == v1beta2.GroupVersion.Group && !c.ServesKind(kind.Kind) {
@@ -143,6 +150,15 @@ func writeBackup(ctx context.Context, a *console.App, c *connection.Cluster, to 
 	}
 	fmt.Fprintf(out, "%s%s\n", lastLine, console.Count(total, "object"))
 	return out.Flush()
+}
+
+// uidIfReadable returns the UID that identifies a control plane, or "" if the user may not read it.
+func uidIfReadable(ctx context.Context, c *connection.Cluster) (string, error) {
+	uid, err := c.UID(ctx)
+	if apierrors.IsForbidden(err) {
+		return "", nil
+	}
+	return uid, c.Explain(err, "reading the UID of the control plane")
 }
 
 // list calls the function visit once for each object of a kind in the namespace of the control plane. All pages of a

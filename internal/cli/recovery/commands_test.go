@@ -209,6 +209,50 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// TestRestoreIntoAnotherControlPlane checks that a Kyma that was being deleted is not deleted again in another control
+// plane: the Kyma does not own its runtime there, and the manager would drop it and the inventories of its modules.
+func TestRestoreIntoAnotherControlPlane(t *testing.T) {
+	whole, err := os.ReadFile(saved(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest string // of runtime-b: it was being deleted, too
+	for text := range strings.SplitSeq(string(whole), "\n---\n") {
+		if strings.Contains(text, "name: runtime-a-sample-1") {
+			manifest = "---\n" + deletingLine + "2026-08-01T11:00:00Z\n" +
+				strings.ReplaceAll(text, "runtime-a", "runtime-b") + "\n"
+		}
+	}
+	const objects = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/"
+	for reason, text := range map[string]string{
+		"another control plane":      string(whole),
+		"a backup of an earlier klm": strings.Replace(string(whole), controlPlaneLine, "# ", 1),
+	} {
+		file := filepath.Join(t.TempDir(), "b.yaml")
+		text = strings.Replace(text, lastLine, manifest+lastLine, 1)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := fixture.NewServer(t)
+		if strings.Contains(text, controlPlaneLine) {
+			s.Patch(t, "/api/v1/namespaces/kube-system", `{"metadata":{"uid":"another"}}`)
+		}
+		check := func(args string, want ...string) {
+			t.Helper()
+			fixture.Case{Reason: reason, Args: "restore " + file + " --yes " + args, Code: console.ExitNotReady,
+				Want: append(want, "Kymas runtime-b.", "klm runtime take", "klm runtime remove")}.
+				Check(t, Commands, s.Kubeconfig)
+		}
+		check("", "Kyma             2 created", "Manifest         3 created")
+		for _, name := range []string{"kymas/runtime-b", "manifests/runtime-b-sample-1"} {
+			if o := s.Object(objects + name); o == nil || o.GetDeletionTimestamp() != nil {
+				t.Errorf("%s: %s has to exist and not to be deleted: %v", reason, name, o)
+			}
+		}
+		check("--replace", "Kyma             2 unchanged", "Manifest         3 unchanged")
+	}
+}
+
 // TestRestoreOverOthers checks the actions for objects that already exist.
 func TestRestoreOverOthers(t *testing.T) {
 	file := saved(t)

@@ -43,6 +43,9 @@ const (
 	// deletingLine is the beginning of a comment line in the backup file, before an object that was being deleted
 	// during the backup.
 	deletingLine = "# was being deleted since "
+	// controlPlaneLine is the beginning of a comment line in the head of the backup file: the UID that identifies the
+	// control plane follows.
+	controlPlaneLine = "# UID of the control plane: "
 	// documentLimit is the maximum size of one object. API servers accept at most 3 MiB in a request.
 	documentLimit = 8 << 20
 )
@@ -168,6 +171,27 @@ func nameOf(o *unstructured.Unstructured) string {
 type document struct {
 	*unstructured.Unstructured
 	deleting bool // it was being deleted
+	// isDeletionLeft is true if the object was being deleted, and a restore leaves it to the user to delete it again,
+	// see survey.leaveDeletionElsewhere.
+	isDeletionLeft bool
+}
+
+// controlPlaneOf returns the UID of the control plane in the head of a backup. controlPlaneOf returns "" if the head
+// has no UID, because an earlier version of klm wrote the backup or because the user could not read the UID.
+func controlPlaneOf(f io.ReadSeeker) string {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return ""
+	}
+	in := bufio.NewReader(f)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil || !strings.HasPrefix(line, "#") {
+			return ""
+		}
+		if uid, found := strings.CutPrefix(line, controlPlaneLine); found {
+			return strings.TrimSpace(uid)
+		}
+	}
 }
 
 // visitObjects calls the function visit once for each object of a backup. visitObjects stops at the first error that
@@ -237,7 +261,8 @@ func decode(text []byte) (document, error) {
 	if o.GetName() == "" {
 		return document{}, fmt.Errorf("an object of kind %s has no name", o.GetKind())
 	}
-	return document{o, bytes.Contains(append([]byte("\n"), text...), []byte("\n"+deletingLine))}, nil
+	isDeleting := bytes.Contains(append([]byte("\n"), text...), []byte("\n"+deletingLine))
+	return document{Unstructured: o, deleting: isDeleting}, nil
 }
 
 // checkLastLine returns an error unless the file ends with the last line that klm backup writes.

@@ -24,6 +24,8 @@ import (
 //	3  it exists with another content, or only one of the two is being deleted              keep; replace with --replace
 //	4  it exists, and its status is missing                                                 addStatus
 //	5  it exists                                                                            unchanged
+//
+// If the deletion of the object is left to the user, row 3 does not compare whether the two are being deleted.
 type action int
 
 const (
@@ -53,7 +55,8 @@ func decide(d document, live *unstructured.Unstructured, hasKyma, isReplacing bo
 		return create
 	case d.GetKind() == "Namespace":
 		return unchanged
-	case !isEqualExceptStatus(d.Unstructured, live) || (live.GetDeletionTimestamp() != nil) != d.deleting:
+	case !isEqualExceptStatus(d.Unstructured, live),
+		(live.GetDeletionTimestamp() != nil) != d.deleting && !d.isDeletionLeft:
 		if isReplacing && live.GetDeletionTimestamp() == nil {
 			return replace
 		}
@@ -88,11 +91,31 @@ type survey struct {
 	existing  map[string]bool // by nameOf
 	namespace string          // the namespace whose objects are in existing
 	kymas     map[string]bool // the names of the Kymas in the cluster and in the backup
+	// isSameControlPlane is true if the cluster is known to be the control plane that was backed up.
+	isSameControlPlane bool
+	deletionLeft       map[string]bool // the names of the Kymas whose deletion is left to the user
+}
+
+// leaveDeletionElsewhere leaves it to the user to delete a Kyma again, and the Manifests that were deleted with the
+// Kyma, unless the cluster is the control plane that was backed up. In another control plane, the Kyma does not own its
+// runtime until a person takes the runtime over, and a deletion of a Kyma that does not own its runtime ends at once:
+// it leaves all modules in the runtime, and their inventories are lost. A Kyma that is being deleted cannot take a
+// runtime over. The caller passes the objects in the order of the backup, in which Kymas are before Manifests.
+func (s *survey) leaveDeletionElsewhere(d document) document {
+	switch {
+	case s.isSameControlPlane || !d.deleting:
+	case d.GetKind() == v1beta2.KindKyma:
+		s.deletionLeft[d.GetName()], d.isDeletionLeft = true, true
+	case d.GetKind() == v1beta2.KindManifest:
+		d.isDeletionLeft = s.deletionLeft[d.GetLabels()[v1beta2.LabelKymaName]]
+	}
+	return d
 }
 
 // listNames lists the names of all objects of a namespace.
 func listNames(ctx context.Context, c *connection.Cluster, namespace string) (*survey, error) {
-	s := &survey{cluster: c, existing: map[string]bool{}, namespace: namespace, kymas: map[string]bool{}}
+	s := &survey{cluster: c, existing: map[string]bool{}, namespace: namespace, kymas: map[string]bool{},
+		deletionLeft: map[string]bool{}}
 	for _, kind := range kinds {
 		if kind.Kind == "Namespace" || kind.Group == v1beta2.GroupVersion.Group && !c.ServesKind(kind.Kind) {
 			continue
@@ -147,7 +170,9 @@ type plan struct {
 	counts   map[string][actionCount]int // by kind
 	examples [actionCount][]string       // the first names
 	refused  []string                    // objects that the API server refuses to replace, with the reason
-	deleting int                         // number of objects that were being deleted
+	deleting int                         // number of objects that are deleted again
+	// deletionLeft are the names of the Kymas that were being deleted and that the user has to delete again.
+	deletionLeft []string
 }
 
 // examplesLimit is the number of names that a plan shows for each action.
@@ -164,8 +189,11 @@ func (p *plan) add(d document, a action) {
 	if len(p.examples[a]) < examplesLimit {
 		p.examples[a] = append(p.examples[a], nameOf(d.Unstructured))
 	}
-	if d.deleting && (a == create || a == replace) {
+	if d.deleting && !d.isDeletionLeft && (a == create || a == replace) {
 		p.deleting++
+	}
+	if d.isDeletionLeft && d.GetKind() == v1beta2.KindKyma {
+		p.deletionLeft = append(p.deletionLeft, d.GetName())
 	}
 }
 
@@ -185,14 +213,19 @@ func (p *plan) total(a action) int {
 	return n
 }
 
-// newPlan compares the backup with the cluster. newPlan checks that the objects are in one namespace and that the
-// cluster serves their kinds.
+// newPlan compares the backup with the cluster. newPlan checks that the objects are in one namespace, that the cluster
+// serves their kinds, and whether the cluster is the control plane that was backed up.
 func newPlan(ctx context.Context, c *connection.Cluster, f io.ReadSeeker, namespace string,
 	isReplacing bool) (*plan, *survey, error) {
 	s, err := listNames(ctx, c, namespace)
 	if err != nil {
 		return nil, nil, err
 	}
+	uid, err := uidIfReadable(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.isSameControlPlane = uid != "" && uid == controlPlaneOf(f)
 	p := &plan{}
 	err = visitObjects(f, func(d document) error {
 		switch {
@@ -207,6 +240,7 @@ func newPlan(ctx context.Context, c *connection.Cluster, f io.ReadSeeker, namesp
 		if d.GetKind() == v1beta2.KindKyma {
 			s.kymas[d.GetName()] = true
 		}
+		d = s.leaveDeletionElsewhere(d)
 		a, _, err := s.decide(ctx, d, isReplacing)
 		p.add(d, a)
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -30,8 +31,10 @@ func restoreCommand(a *console.App) *cobra.Command {
 		"write the objects of a backup into a control plane, status included", `
 klm shows what it will create, keep and replace, and asks before it starts. It refuses while a manager works, because a manager that finds a Kyma
 without its Manifests and their status would install modules anew. Objects that exist with another content are kept, unless --replace is set; so
-are those that the API server refuses to replace.
-Objects that were being deleted when the backup was made are deleted again. If it is interrupted, run it again: it continues.
+are those that the API server refuses to replace. If it is interrupted, run it again: it continues.
+
+Objects that were being deleted when the backup was made are deleted again. In another control plane than that of the backup, Kymas are not: klm
+names them, and they have to be removed after their runtimes were taken over.
 
 The manager that starts afterwards does not downgrade a module that is newer in its runtime than in the backup; such a module may wait until a
 person decides. Use the newest backup, so that few modules wait.`, `
@@ -116,6 +119,10 @@ func restore(ctx context.Context, a *console.App, o restoreOptions) error {
 		return console.Fail(console.ExitNotReady, "%s of the backup %s not restored: compare them, and %s",
 			console.Count(n, "object"), isOrAre(n), advice)
 	}
+	if n := len(w.plan.deletionLeft); n > 0 {
+		return console.Fail(console.ExitNotReady, "%s %s not deleted again: start the manager, take the runtimes over "+
+			"(klm runtime take), and then remove them (klm runtime remove)", console.Count(n, "Kyma"), isOrAre(n))
+	}
 	return nil
 }
 
@@ -148,7 +155,7 @@ func (w *writer) run(ctx context.Context, f *os.File) error {
 			kind = d.GetKind()
 			group, groupCtx = newGroup(ctx)
 		}
-		current := groupCtx
+		d, current := w.leaveDeletionElsewhere(d), groupCtx
 		group.Go(func() error { return w.restoreObject(current, d) })
 		return groupCtx.Err()
 	})
@@ -165,7 +172,7 @@ func newGroup(ctx context.Context) (*errgroup.Group, context.Context) {
 }
 
 // restoreObject restores one object and its status. If an object was being deleted at the time of the backup,
-// restoreObject deletes it again after it was restored.
+// restoreObject deletes it again after it was restored, unless its deletion is left to the user.
 func (w *writer) restoreObject(ctx context.Context, d document) error {
 	act, live, err := w.decide(ctx, d, w.options.replace)
 	if err != nil {
@@ -206,7 +213,8 @@ func (w *writer) restoreObject(ctx context.Context, d document) error {
 			return err
 		}
 	}
-	if d.deleting && (act == create || act == replace) { // its finalizers keep it until the manager works
+	if d.deleting && !d.isDeletionLeft && (act == create || act == replace) {
+		// its finalizers keep it until the manager works
 		if err := w.cluster.Delete(ctx, d.Unstructured); client.IgnoreNotFound(err) != nil {
 			return w.cluster.Explain(err, "deleting "+nameOf(o)+" again")
 		}
@@ -284,7 +292,7 @@ func (r restoreReport) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(map[string]any{"file": r.File, "namespace": r.Namespace, "done": r.done,
 		"objects": objects, "kept": r.plan.examples[keep], "leftOut": r.plan.examples[leftOut],
-		"refused": r.plan.refused})
+		"refused": r.plan.refused, "notDeletedAgain": r.plan.deletionLeft})
 }
 
 // actionKeys are the names of the actions in the JSON of the report.
@@ -336,6 +344,12 @@ func (r restoreReport) Show(p *console.Page) {
 			text = "%s deleted again: their deletion had begun"
 		}
 		p.Line("  "+text, console.Count(n, "object"))
+	}
+	if len(r.plan.deletionLeft) > 0 {
+		p.Wrap("  ", "not deleted again, because this is not known to be the control plane of the backup: Kymas "+
+			strings.Join(slices.Sorted(slices.Values(r.plan.deletionLeft)), ", ")+". Their deletion had begun, but "+
+			"as long as they do not own their runtimes, it would leave all modules there. After the start of the "+
+			"manager, take each of these runtimes over (klm runtime take), and then remove it (klm runtime remove)")
 	}
 	if r.done {
 		p.Line("Now start the manager (klm install), and look at klm status.")
