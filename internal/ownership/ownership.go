@@ -47,6 +47,11 @@ type Owner struct {
 	Cluster string `json:"cluster,omitempty"`
 }
 
+// AnnotationFormerInstallation on a Manifest is the namespace/name of the Manifest to which the objects of the module
+// in the runtime belong, because a Kyma with another name owned the runtime before. The Kyma controller sets the
+// annotation together with v1beta2.AnnotationRuntimeVersion, and removes both together.
+const AnnotationFormerInstallation = "operator.kyma-project.io/former-installation"
+
 // recordLimit is the maximum size of a record in bytes. The namespace and the name of a Kyma have at most 253
 // characters each.
 const recordLimit = 1024
@@ -106,6 +111,9 @@ type Found struct {
 	// TakenFrom describes the former owner, or the former cluster, if the runtime is being taken over. If the runtime
 	// is not being taken over, TakenFrom is "".
 	TakenFrom string
+	// FormerKyma is the namespace/name of the Kyma from which the runtime is being taken over, if it differs from that
+	// of this Kyma. The objects of the modules in the runtime belong to Manifests of FormerKyma.
+	FormerKyma string
 }
 
 // Refusal is the error of a claim that was not accepted. After a Refusal, nothing may be changed in the runtime.
@@ -165,6 +173,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 	switch {
 	case other != "":
 		found.TakenFrom = "it belonged" + strings.TrimPrefix(other, "belongs")
+		found.FormerKyma = formerKyma(owner, seen.Annotations, c)
 	case moved(seen.Cluster):
 		found.TakenFrom = "this Kyma had the cluster with UID " + c.Me.Cluster
 	}
@@ -193,6 +202,20 @@ func ownerOf(annotations map[string]string, c Claim) (owner *Owner, conflict str
 		return &o, fmt.Sprintf("belongs to Kyma %s of this control plane", clip(o.Kyma))
 	}
 	return &o, ""
+}
+
+// formerKyma returns the namespace/name of the Kyma that the record names, if it is not the Kyma of the claim. If the
+// record is missing or cannot be read, formerKyma uses the annotation owned-by, which every version of the manager has
+// written.
+func formerKyma(owner *Owner, annotations map[string]string, c Claim) string {
+	former := annotations[v1beta2.AnnotationOwnedBy]
+	if owner != nil {
+		former = owner.Kyma
+	}
+	if former == c.Me.Kyma || len(former) > recordLimit {
+		return ""
+	}
+	return former
 }
 
 // clusterReplacedRefusal returns the refusal of a cluster that is not the one that the Kyma used before.

@@ -123,6 +123,19 @@ func TestDecide(t *testing.T) {
 			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"},
 				TakenFrom: "it belonged to Kyma kcp-system/a of another control plane (UID cp2)"},
 		},
+		"OtherTaken": {
+			reason: "handed over by a Kyma with another name",
+			seen:   Seen{recordAnnotations(Owner{ControlPlane: "cp2", Kyma: "kcp-system/b", Cluster: "c1"}), "c1"},
+			take:   true,
+			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, FormerKyma: "kcp-system/b",
+				TakenFrom: "it belonged to Kyma kcp-system/b of another control plane (UID cp2)"},
+		},
+		"OtherEarlierTaken": {
+			reason: "the former owner was an earlier version", seen: Seen{annotations("", "kcp-system/b"), "c1"},
+			take: true,
+			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, FormerKyma: "kcp-system/b",
+				TakenFrom: "it belonged to Kyma kcp-system/b (annotation " + v1beta2.AnnotationOwnedBy + ")"},
+		},
 		"MovedTaken": {
 			reason: "back to a former cluster", seen: Seen{recordAnnotations(ours), "c1"}, known: "c2", take: true,
 			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, IsRecorded: true,

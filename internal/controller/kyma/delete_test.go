@@ -44,6 +44,9 @@ func kymaServer(t *testing.T, owner *atomic.Pointer[ownership.Owner]) *httptest.
 				Name: v1beta2.RuntimeKymaName, UID: "in-runtime", ResourceVersion: "1",
 				Annotations: map[string]string{v1beta2.AnnotationOwner: owner.Load().Encode()}},
 				Spec: v1beta2.KymaSpec{Channel: "regular"}}
+		case "/api/v1/namespaces/kube-system":
+			body = &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+				ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "cluster"}}
 		default:
 			w.WriteHeader(http.StatusNotFound)
 			body = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: metav1.StatusReasonNotFound}

@@ -53,7 +53,7 @@ func (r *Reconciler) verifyOwnerAndMarkLostModules(ctx context.Context, kyma *v1
 		return found, refused
 	}
 	if err == nil {
-		err = r.markLostModules(ctx, kyma, rt, remote)
+		err = r.markLostModules(ctx, kyma, rt, remote, found.FormerKyma)
 	}
 	if err == nil && found.IsRecorded && found.TakenFrom == "" {
 		r.Runtimes.MarkOwned(kyma.Name, rt, subscriberKey(kyma.Name))

@@ -17,8 +17,11 @@ import (
 // markLostModules compares the status of remote with the Manifests once for each connection. The comparison has to
 // happen before the other controllers use the connection, and before the status of the Kyma in the control plane is
 // copied to the runtime. If the Kyma does not exist in the control plane, markLostModules does nothing.
+//
+// The parameter formerKyma is the namespace/name of the Kyma from which the runtime is being taken over, if it differs
+// from that of this Kyma. Otherwise it is "".
 func (r *Reconciler) markLostModules(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
-	remote *v1beta2.Kyma) error {
+	remote *v1beta2.Kyma, formerKyma string) error {
 	n := &run{Reconciler: r, kyma: kyma, runtime: rt, now: time.Now()}
 	isCompared := kyma.UID == ""
 	if !isCompared {
@@ -44,6 +47,7 @@ func (r *Reconciler) markLostModules(ctx context.Context, kyma *v1beta2.Kyma, rt
 		if lost.Manifest == nil {
 			recreated = append(recreated, lost.Name)
 		}
+		lost.FormerKyma = formerKyma
 		err := restored.MarkOrCreateManifest(ctx, r.Client, kyma, lost,
 			func(m *v1beta2.Manifest) { r.Shards.SetShardLabel(m, kyma.Name) })
 		if err != nil {

@@ -45,7 +45,7 @@ const metadataOwner = "kyma-sync-context"
 // syncBaseAndRemote need not read the base objects, because their digest is in an annotation of the Kyma.
 func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	if n.InCluster {
-		if err := n.markLostModules(ctx, n.kyma, n.runtime, n.kyma); err != nil {
+		if err := n.markLostModules(ctx, n.kyma, n.runtime, n.kyma, ""); err != nil {
 			return err
 		}
 		n.remote, n.found.baseSynced = n.kyma, true

@@ -30,6 +30,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 )
 
@@ -230,9 +231,12 @@ func InstalledOrRequestedVersion(m *v1beta2.Manifest) string {
 
 // runtimeVersionIfRestored returns the version that the runtime has according to AnnotationRuntimeVersion.
 // runtimeVersionIfRestored returns "" if there is no annotation, if the version is not known, or if the runtime turned
-// out to have no object of the module.
+// out to have no object of the module. If the runtime was taken over from a Kyma with another name, an empty inventory
+// proves nothing: the former Kyma may have installed the module under a name that is not known.
 func runtimeVersionIfRestored(m *v1beta2.Manifest) string {
-	if !m.IsRestored() || !m.DeletionTimestamp.IsZero() || m.IsInventoryReadFromRuntime() && len(m.Status.Synced) == 0 {
+	isTakenOver := m != nil && m.Annotations[ownership.AnnotationFormerInstallation] != ""
+	if !m.IsRestored() || !m.DeletionTimestamp.IsZero() ||
+		m.IsInventoryReadFromRuntime() && len(m.Status.Synced) == 0 && !isTakenOver {
 		return ""
 	}
 	if v := m.Annotations[v1beta2.AnnotationRuntimeVersion]; v != v1beta2.VersionUnknown {
@@ -386,8 +390,8 @@ func setRolloutAnnotations(want *v1beta2.Manifest, m *Module, now time.Time) {
 var (
 	ourLabels      = []string{v1beta2.LabelChannel, v1beta2.LabelMandatoryModule, v1beta2.LabelTarget}
 	ourAnnotations = []string{v1beta2.AnnotationPaused, v1beta2.AnnotationDeleteCustomResources,
-		v1beta2.AnnotationRuntimeVersion, v1beta2.AnnotationRollout, v1beta2.AnnotationRolloutStarted,
-		v1beta2.AnnotationRolloutExcused}
+		v1beta2.AnnotationRuntimeVersion, ownership.AnnotationFormerInstallation, v1beta2.AnnotationRollout,
+		v1beta2.AnnotationRolloutStarted, v1beta2.AnnotationRolloutExcused}
 )
 
 // sourceAnnotations describe the sources of a Manifest. Manifests that were written by earlier releases of the manager

@@ -12,6 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -373,6 +374,20 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestVersionWithEmptyInventory checks that a Manifest with no object in the runtime counts as not installed, unless
+// the runtime was taken over: the former owner may have installed the module under a name that is not known.
+func TestVersionWithEmptyInventory(t *testing.T) {
+	m := &v1beta2.Manifest{Status: v1beta2.ManifestStatus{AppliedDigest: v1beta2.DigestUnknown}}
+	m.Annotations = map[string]string{v1beta2.AnnotationRuntimeVersion: "2.0.0"}
+	if got := InstalledOrRequestedVersion(m); got != "" {
+		t.Errorf("the module was removed: got version %q, want none", got)
+	}
+	m.Annotations[ownership.AnnotationFormerInstallation] = "kcp-system/runtime-a-keda-1"
+	if got := InstalledOrRequestedVersion(m); got != "2.0.0" || AwaitsInventory(m) {
+		t.Errorf("the runtime was taken over: got version %q, want that in the runtime", got)
+	}
+}
+
 // TestSameSpecOfInvalidJSON checks that specs that cannot be encoded are not equal.
 func TestSameSpecOfInvalidJSON(t *testing.T) {
 	spec := func(source, version string) *v1beta2.ManifestSpec {
@@ -504,6 +519,7 @@ func TestWithDesiredRemovesOurs(t *testing.T) {
 	mandatory := DesiredManifest(k, m, Artefact{}, time.Time{})
 	mandatory.Annotations[v1beta2.AnnotationPaused] = "because"
 	mandatory.Annotations["example.com/mine"] = "yes"
+	mandatory.Annotations[ownership.AnnotationFormerInstallation] = "kcp-system/b-keda-1"
 	m.IsMandatory, m.Decision.Channel = false, ""
 	pinned := DesiredManifest(k, m, Artefact{}, time.Time{})
 	updated := WithDesired(mandatory, pinned)
@@ -515,7 +531,8 @@ func TestWithDesiredRemovesOurs(t *testing.T) {
 			t.Errorf("label %s=%s is still there", key, value)
 		}
 	}
-	if updated.Annotations[v1beta2.AnnotationPaused] != "" || updated.Annotations["example.com/mine"] != "yes" {
+	if updated.Annotations[v1beta2.AnnotationPaused] != "" || updated.Annotations["example.com/mine"] != "yes" ||
+		updated.Annotations[ownership.AnnotationFormerInstallation] != "" {
 		t.Errorf("annotations are %v, want those of others alone", updated.Annotations)
 	}
 	if WithDesired(updated, pinned) != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 )
 
 // MarkOrCreateManifest marks the Manifest of a module, or creates a marked Manifest, and sets the status entry of the
@@ -20,7 +22,7 @@ import (
 // Manifest. If the Manifest was changed after it was read, MarkOrCreateManifest returns a conflict and changes nothing.
 func MarkOrCreateManifest(ctx context.Context, c client.Client, kyma *v1beta2.Kyma, lost Module,
 	prepareNew func(*v1beta2.Manifest)) error {
-	m := lost.Manifest
+	m, former := lost.Manifest, formerInstallation(lost)
 	switch {
 	case m == nil:
 		m = newManifestWithoutSources(kyma, lost)
@@ -28,9 +30,13 @@ func MarkOrCreateManifest(ctx context.Context, c client.Client, kyma *v1beta2.Ky
 		if err := c.Create(ctx, m, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 			return fmt.Errorf("creating Manifest %s, which was lost: %w", m.Name, err)
 		}
-	case m.Annotations[v1beta2.AnnotationRuntimeVersion] != lost.Version:
+	case m.Annotations[v1beta2.AnnotationRuntimeVersion] != lost.Version ||
+		former != "" && m.Annotations[ownership.AnnotationFormerInstallation] != former:
 		marked := m.DeepCopy()
 		metav1.SetMetaDataAnnotation(&marked.ObjectMeta, v1beta2.AnnotationRuntimeVersion, lost.Version)
+		if former != "" {
+			metav1.SetMetaDataAnnotation(&marked.ObjectMeta, ownership.AnnotationFormerInstallation, former)
+		}
 		change := client.MergeFromWithOptions(m, client.MergeFromWithOptimisticLock{})
 		if err := c.Patch(ctx, marked, change, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 			return fmt.Errorf("marking Manifest %s with the version in the runtime: %w", m.Name, err)
@@ -42,6 +48,24 @@ func MarkOrCreateManifest(ctx context.Context, c client.Client, kyma *v1beta2.Ky
 		setEntryWithManifestRef(kyma, lost.Entry, m)
 	}
 	return nil
+}
+
+// formerInstallation returns the namespace/name of the Manifest that owns the objects of a module in the runtime, or ""
+// if this is the Manifest of the present Kyma. If the former Kyma has installed the module under another component, the
+// name is wrong, and no object is found; see [ownership.AnnotationFormerInstallation].
+func formerInstallation(lost Module) string {
+	namespace, kyma, ok := strings.Cut(lost.FormerKyma, "/")
+	component := ""
+	if lost.Entry != nil {
+		component = cmp.Or(lost.Entry.OCMComponentName, lost.Entry.FQDN)
+	}
+	if component == "" && lost.Manifest != nil {
+		component = lost.Manifest.Annotations[v1beta2.AnnotationOCMComponentName]
+	}
+	if !ok || component == "" {
+		return ""
+	}
+	return namespace + "/" + v1beta2.ManifestName(kyma, component, lost.Name)
 }
 
 // setMandatoryEntry sets the entry of a mandatory module in the status of the Kyma.
@@ -148,6 +172,9 @@ func newManifestWithoutSources(kyma *v1beta2.Kyma, lost Module) *v1beta2.Manifes
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(kyma,
 			v1beta2.GroupVersion.WithKind(v1beta2.KindKyma))},
 	}}
+	if former := formerInstallation(lost); former != "" {
+		m.Annotations[ownership.AnnotationFormerInstallation] = former
+	}
 	if lost.IsMandatory {
 		m.Labels[v1beta2.LabelMandatoryModule] = v1beta2.ValueTrue
 	}

@@ -23,6 +23,10 @@
 // Manifest, it copies the status entry of the module from the Kyma in the runtime to the Kyma in the control plane. The
 // control plane then has the history of the module again, before its status overwrites the status in the runtime.
 //
+// A Kyma that takes a runtime over from a Kyma with another name has lost all modules in the same sense. The objects in
+// the runtime name the Manifests of the former Kyma, so [MarkOrCreateManifest] also sets
+// [ownership.AnnotationFormerInstallation].
+//
 // # What it does not do
 //
 // The package makes no request to a runtime, and decides nothing about versions: package channel does that. [FindLost]
@@ -54,6 +58,9 @@ type Module struct {
 	Manifest *v1beta2.Manifest
 	// IsMandatory reports whether the entry is one of a mandatory module.
 	IsMandatory bool
+	// FormerKyma is the namespace/name of the Kyma whose Manifests own the objects in the runtime, if the runtime is
+	// being taken over from a Kyma with another name. FindLost does not set FormerKyma.
+	FormerKyma string
 }
 
 // FindLost returns the lost modules of a Kyma, sorted by name. The caller has to pass each lost module to

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 )
 
 // at returns a time that is the given number of minutes after the beginning of the tests.
@@ -198,6 +199,15 @@ func TestNewManifest(t *testing.T) {
 		"metadata": map[string]any{"name": "sample", "namespace": "kyma-system"}}
 	if diff := cmp.Diff(want, m.Spec.Resource.Object); diff != "" {
 		t.Errorf("custom resource -want +got:\n%s", diff)
+	}
+	if former, set := m.Annotations[ownership.AnnotationFormerInstallation]; set {
+		t.Errorf("the runtime was not taken over, and the former installation is %q", former)
+	}
+	taken := newManifestWithoutSources(k, Module{Name: "m", Version: "2.0.0", Entry: e, FormerKyma: "other/z"})
+	former := "other/" + v1beta2.ManifestName("z", "example.com/module/m", "m")
+	if got := taken.Annotations[ownership.AnnotationFormerInstallation]; got != former || taken.Name != m.Name {
+		t.Errorf("taken over from a Kyma with another name: got %s of %q, want %s of %q", taken.Name, got, m.Name,
+			former)
 	}
 	setEntryWithManifestRef(k, e, m)
 	e = k.ModuleStatus("m")

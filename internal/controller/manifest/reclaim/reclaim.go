@@ -18,6 +18,9 @@
 // [v1beta2.DigestUnknown] becomes the applied digest. So the next version that is installed is applied completely, and
 // objects that it does not contain are deleted.
 //
+// If the runtime was taken over from a Kyma with another name, its objects have the annotation with the name of the
+// former Manifest, which is in [ownership.AnnotationFormerInstallation]. The package finds these objects, too.
+//
 // # What it does not do
 //
 // The package changes nothing in the runtime. The package does not find objects whose label or annotation somebody has
@@ -35,6 +38,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 )
 
 // RestoreInventoryAndVersion lists the objects of a Manifest in the runtime, and sets the inventory and the version in
@@ -47,8 +51,7 @@ import (
 // error: a credential may lack the right to list kinds that no module has.
 func RestoreInventoryAndVersion(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (
 	found int, unlisted []schema.GroupKind, _ error) {
-	owned, refused, err := cluster.ListOwned(ctx, m.Namespace+"/"+m.Name, v1beta2.FieldOwnerApplier,
-		v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma)
+	owned, refused, err := listOwned(ctx, cluster, m)
 	var missing []*apply.Error
 	for _, r := range refused {
 		if slices.ContainsFunc(m.Status.Synced, func(o v1beta2.Resource) bool {
@@ -72,6 +75,31 @@ func RestoreInventoryAndVersion(ctx context.Context, cluster *apply.Cluster, m *
 		s.Version = v
 	}
 	return len(owned), unlisted, nil
+}
+
+// listOwned lists the objects of a Manifest in the runtime, and those of the Manifest of the former owner of the
+// runtime. On the control plane, the former Manifest still works.
+func listOwned(ctx context.Context, cluster *apply.Cluster, m *v1beta2.Manifest) (
+	owned []apply.Ref, refused []apply.RefusedKind, err error) {
+	list := func(installation string) ([]apply.Ref, []apply.RefusedKind, error) {
+		return cluster.ListOwned(ctx, installation, v1beta2.FieldOwnerApplier,
+			v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma)
+	}
+	owned, refused, err = list(m.Namespace + "/" + m.Name)
+	former := m.Annotations[ownership.AnnotationFormerInstallation]
+	if err != nil || former == "" || m.InstalledOrSpecTarget() == v1beta2.TargetControlPlane {
+		return owned, refused, err
+	}
+	ofFormer, refusedNow, err := list(former)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range refusedNow {
+		if !slices.ContainsFunc(refused, func(known apply.RefusedKind) bool { return known.Kind == r.Kind }) {
+			refused = append(refused, r)
+		}
+	}
+	return append(owned, inventory.NotIn(ofFormer, owned)...), refused, nil
 }
 
 // appendNotFoundAsPending returns the objects that were found, followed by the recorded objects that were not found.
@@ -111,6 +139,8 @@ func UnlistedNote(kinds []schema.GroupKind) string {
 func Message(m *v1beta2.Manifest) string {
 	version := m.Annotations[v1beta2.AnnotationRuntimeVersion]
 	switch {
+	case len(m.Status.Synced) == 0 && m.Annotations[ownership.AnnotationFormerInstallation] != "":
+		return "the runtime was taken over from another Kyma, and no object of the module was found there"
 	case len(m.Status.Synced) == 0:
 		return "this control plane was restored, and the runtime has no object of the module"
 	case version == v1beta2.VersionUnknown:

@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 )
 
 // TestMerge checks that objects in the inventory that are found in the runtime keep their flags, such as adopted. An
@@ -29,6 +30,67 @@ func TestMerge(t *testing.T) {
 	gone.Pending = true
 	if diff := cmp.Diff([]apply.Ref{object("new"), adopted, gone}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestTakenOver checks that a Manifest gets the objects of the module in a runtime that was taken over from a Kyma with
+// another name: the objects name the Manifest of that Kyma.
+func TestTakenOver(t *testing.T) {
+	const former = "kcp-system/runtime-a-plain"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/api":
+			_, _ = io.WriteString(w, `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[{
+				"version":"v1","resources":[{"resource":"configmaps","scope":"Namespaced",
+				"verbs":["list","patch","delete"],"responseKind":{"kind":"ConfigMap"}}]}]}]}`)
+		case "/apis":
+			_, _ = io.WriteString(w, `{"kind":"APIGroupDiscoveryList","items":[]}`)
+		default:
+			object := func(name, owner string) string {
+				return `{"metadata":{"name":"` + name + `","namespace":"default","annotations":{"` +
+					apply.AnnotationOwnedBy + `":"` + owner + `"},"managedFields":[{"manager":"` +
+					v1beta2.FieldOwnerApplier + `","operation":"Apply"}]}}`
+			}
+			_, _ = io.WriteString(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",
+				"metadata":{"resourceVersion":"1"},"items":[`+object("of-former", former)+`,`+
+				object("of-own", "kcp-system/runtime-z-plain")+`,`+
+				object("of-others", "kcp-system/runtime-a-other")+`]}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	c, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{RequestTimeout: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason, former string
+		target         v1beta2.Target
+		want           []string
+	}{
+		"OwnName":      {"the usual case", "", v1beta2.TargetRemote, []string{"of-own"}},
+		"OtherName":    {"another Kyma", former, v1beta2.TargetRemote, []string{"of-own", "of-former"}},
+		"ControlPlane": {"both Kymas may work there", former, v1beta2.TargetControlPlane, []string{"of-own"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "runtime-z-plain",
+				Annotations: map[string]string{v1beta2.AnnotationRuntimeVersion: "2.0.0"}}}
+			if tc.former != "" {
+				m.Annotations[ownership.AnnotationFormerInstallation] = tc.former
+			}
+			m.Spec.Target = tc.target
+			found, unlisted, err := RestoreInventoryAndVersion(t.Context(), c, m)
+			var got []string
+			for _, r := range m.Status.Synced {
+				got = append(got, r.Name)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil || found != len(tc.want) ||
+				len(unlisted) > 0 || m.Status.Version != "2.0.0" {
+				t.Errorf("%s: found %d, version %q, unlisted %v, %v, -want +got:\n%s", tc.reason, found,
+					m.Status.Version, unlisted, err, diff)
+			}
+		})
 	}
 }
 
