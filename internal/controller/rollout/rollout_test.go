@@ -363,6 +363,35 @@ func TestMaxUpdating(t *testing.T) {
 	}
 }
 
+// TestSkippedByLabel checks that a runtime whose Kyma is not reconciled because of a label gives its slot to another
+// runtime.
+func TestSkippedByLabel(t *testing.T) {
+	f := newFleet(t, append(objects(2), onePolicy())...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	admitted := func() string {
+		r := f.rollout("keda-regular-r2")
+		return strings.Join(place.NewlyAdmitted(r.Spec.Lineage, "", r.Status.Admitted,
+			[]string{"runtime-0", "runtime-1"}), " ")
+	}
+	first := admitted()
+	k := &v1beta2.Kyma{}
+	if err := f.control.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: first}, k); err != nil {
+		t.Fatal(err)
+	}
+	k.Labels = map[string]string{v1beta2.LabelSkipReconciliation: v1beta2.ValueTrue}
+	if err := f.control.Update(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	f.pass()
+	b := f.rollout("keda-regular-r2").Status.Blockers
+	if second := admitted(); second == "" || second == first || len(b) != 1 ||
+		b[0].Code != v1beta2.ReasonSkipReconciliation || b[0].Object != "Kyma "+first {
+		t.Errorf("first %q is admitted, then %q, with blockers %+v", first, second, b)
+	}
+}
+
 // TestRefusedRequest checks that a runtime takes no part in the rollout of a channel if it requests a pinned version or
 // another channel. The runtime takes no part even if its request was refused, so that the Manifest still has the former
 // channel.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -79,7 +80,9 @@ func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	return f.template.Spec.RequiresDowntime && !isRescue
 }
 
-// blocked resolves the module as if the runtime were admitted, and returns the blocker.
+// blocked resolves the module as if the runtime were admitted, and returns the blocker. A runtime keeps its slot until
+// its update begins, so blocked must return a blocker for each runtime in which the Kyma controller would not write the
+// new version into the Manifest.
 func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	target, _ := f.Release.Current(f.Channel)
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
@@ -97,7 +100,15 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	if why := m.Annotations[v1beta2.AnnotationPaused]; why != "" && request.Blocker == nil {
 		request.Blocker = &channel.Blocker{Code: v1beta2.ReasonModulePaused, Object: "Kyma " + k.Name, Message: why}
 	}
+	if k.SkipsReconciliation() && request.Blocker == nil {
+		request.Blocker = &channel.Blocker{Code: v1beta2.ReasonSkipReconciliation, Object: "Kyma " + k.Name,
+			Message: fmt.Sprintf("Kyma %s has the label %s: to go on, remove the label", k.Name,
+				v1beta2.LabelSkipReconciliation)}
+	}
 	request.Now = f.Now
+	if m.Status.Version != "" { // a module that is not installed can be installed in either cluster
+		request.Target = cmp.Or(m.Spec.Target, v1beta2.TargetRemote)
+	}
 	request.ManifestVersion, request.IsFailing = ordered, evidence.IsNeitherReadyNorWarning(m)
 	request.Installed = cmp.Or(m.Status.Version, ordered)
 	return channel.Resolve(asked, request).Blocker
