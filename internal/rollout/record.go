@@ -302,6 +302,17 @@ func (r *Recorded) makeOrAdoptUnrecorded(c Channel, m Move) {
 	s.Revision, s.Rollout, s.Policy = m.Revision, made.Name, made.Spec.Policy
 }
 
+// policyIfDeleted returns a policy for a move whose rollout and policy were both deleted, so that the stages of the
+// move are not known any more. The returned policy has one stage with the default limits. If the move had no policy,
+// policyIfDeleted returns nil.
+func policyIfDeleted(s *v1beta2.ChannelStatus) *v1beta2.RolloutPolicy {
+	if s.Policy == "" {
+		return nil
+	}
+	return &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Policy},
+		Spec: v1beta2.RolloutPolicySpec{Stages: []v1beta2.RolloutStage{{Name: "all"}}}}
+}
+
 // PlanDifference returns the first difference between a rollout that exists and the rollout that the same move would
 // get now, as a text for users. The revision and the fields that people change are ignored. PlanDifference returns ""
 // if the rollouts are equal.
@@ -381,15 +392,21 @@ func initialPlanFromRuntimes(c Channel, target string) Recorded {
 }
 
 // remakeDeleted returns a rollout that replaces an active rollout that was deleted. If the new rollout has stages, the
-// new rollout is paused, so that deleting a halted or paused rollout does not let the update continue. The new rollout
-// is not urgent.
+// new rollout is paused, so that deleting a halted or paused rollout does not let the update continue. If the policy
+// was deleted, too, the new rollout has one stage, because without stages it could not be paused. The new rollout is
+// not urgent.
 func remakeDeleted(c Channel, s *v1beta2.ChannelStatus) *v1beta2.ModuleRollout {
+	policy, why := c.Policy, "the ModuleRollout was deleted during the rollout"
+	if policy == nil && s.Policy != "" {
+		policy, why = policyIfDeleted(s), fmt.Sprintf("the ModuleRollout and RolloutPolicy %s were deleted during the "+
+			"rollout, so its stages are not known any more, and it has one stage", s.Policy)
+	}
 	r := New(Move{Namespace: c.Release.Namespace, Module: c.Release.Name, Channel: c.Name,
 		From: cmp.Or(s.TakingBack, s.Version), To: s.Target, IsBack: s.TakingBack != "", Revision: s.Revision,
 		OnlyFailed: s.TakenBack != "" && (c.Policy == nil || c.Policy.Spec.OnHalt != v1beta2.HaltTakeBack),
-		Policy:     c.Policy, Fleet: len(c.Runtimes)})
+		Policy:     policy, Fleet: len(c.Runtimes)})
 	r.Name = s.Rollout
-	pauseRemade(r, "the ModuleRollout was deleted during the rollout")
+	pauseRemade(r, why)
 	s.Policy = r.Spec.Policy
 	return r
 }

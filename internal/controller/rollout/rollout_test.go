@@ -423,10 +423,20 @@ func TestRefusedRequest(t *testing.T) {
 	}
 }
 
-// TestRemade checks that a gate cannot be bypassed by deleting the rollout or the status of the release.
+// TestRemade checks that a gate cannot be bypassed by deleting the rollout or the status of the release. The policy may
+// have been deleted before the rollout.
 func TestRemade(t *testing.T) {
 	for name, lose := range map[string]func(*fleet){
 		"Rollout": func(f *fleet) {
+			if err := f.control.Delete(f.Context(), f.rollout("keda-regular-r2")); err != nil {
+				f.Fatal(err)
+			}
+		},
+		"RolloutAfterPolicy": func(f *fleet) {
+			if err := f.control.Delete(f.Context(), onePolicy()); err != nil {
+				f.Fatal(err)
+			}
+			f.pass()
 			if err := f.control.Delete(f.Context(), f.rollout("keda-regular-r2")); err != nil {
 				f.Fatal(err)
 			}
@@ -450,7 +460,8 @@ func TestRemade(t *testing.T) {
 			s := f.status()
 			r := f.rollout(s.Rollout)
 			if s.Version != "1.0.0" || r.Spec.State != v1beta2.RolloutPaused || r.Status.Admitted != "" ||
-				r.Status.Runtimes.Proven != 1 || !strings.HasPrefix(r.Spec.Reason, v1beta2.ReasonRolloutRemade) {
+				r.Status.Runtimes.Proven != 1 || !strings.HasPrefix(r.Spec.Reason, v1beta2.ReasonRolloutRemade) ||
+				len(r.Spec.Stages) != 1 || s.Policy != "standard" {
 				t.Errorf("status %+v, rollout %+v %+v", s, r.Spec, r.Status)
 			}
 			// The loss of a status causes no event, so each pass of a paused rollout asks for the next one.

@@ -83,7 +83,9 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 		}
 	}
 	isStaged := active != nil && active.Spec.Policy != ""
-	if !isStaged && (active != nil || !find.HasPolicy(release.Name, of)) {
+	// The status names the policy of a move in stages even if its rollout and its policy were deleted.
+	wasStaged := s != nil && s.Target == target && s.Policy != ""
+	if !isStaged && (active != nil || !wasStaged && !find.HasPolicy(release.Name, of)) {
 		return channel.Turn{Version: target} // rule 1
 	}
 	if s == nil || s.Version == "" { // rule 2

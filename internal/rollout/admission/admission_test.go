@@ -77,3 +77,31 @@ func TestBack(t *testing.T) {
 		t.Errorf("a runtime that goes back has %+v", is)
 	}
 }
+
+// TestDeletedWithPolicy checks that no runtime gets the new version if somebody deletes a rollout in stages and its
+// policy.
+func TestDeletedWithPolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		change func(*v1beta2.ChannelStatus)
+		want   string
+	}{
+		"Stages": {"the rollout is made again first", func(*v1beta2.ChannelStatus) {}, "1.0.0"},
+		"AtOnce": {"the move never had a policy", func(s *v1beta2.ChannelStatus) { s.Policy = "" }, "2.0.0"},
+		"Next":   {"the policy was for another move", func(s *v1beta2.ChannelStatus) { s.Target = "1.5.0" }, "2.0.0"},
+	} {
+		release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
+			Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular",
+				Version: "2.0.0"}}},
+			Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "regular",
+				Version: "1.0.0", Target: "2.0.0", Rollout: "mod-regular-r2", Policy: "p"}}}}
+		c.change(&release.Status.Channels[0])
+		find := Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return nil },
+			HasPolicy: func(string, string) bool { return false }}
+		is := NewTurnFunc(find)(release, channel.Request{Kyma: "runtime", Module: "mod", Channel: "regular",
+			ManifestVersion: "1.0.0", Installed: "1.0.0"})
+		if is.Version != c.want || (is.Waiting != nil) != (c.want == "1.0.0") {
+			t.Errorf("%s: %s: %+v, want %s", name, c.reason, is, c.want)
+		}
+	}
+}
