@@ -286,6 +286,9 @@ func (r *Recorded) makeOrAdoptUnrecorded(c Channel, m Move) {
 	s := &r.Status
 	m.Namespace, m.Module, m.Channel = c.Release.Namespace, c.Release.Name, c.Name
 	m.Urgency, m.Policy, m.Fleet = c.Urgency, c.Policy, len(c.Runtimes)
+	if m.IsBack {
+		m.Policy = c.policyOfWayBack(s)
+	}
 	m.Revision = max(s.Revision, c.LastRevision) + 1
 	made, u := New(m), c.Unrecorded
 	if u != nil {
@@ -300,6 +303,25 @@ func (r *Recorded) makeOrAdoptUnrecorded(c Channel, m Move) {
 	}
 	r.Make = made
 	s.Revision, s.Rollout, s.Policy = m.Revision, made.Name, made.Spec.Policy
+}
+
+// policyOfWayBack returns the policy for a rollout that takes runtimes back. If no policy applies to the channel any
+// more, the rollout gets the limits of the rollout that it takes back: without limits, the whole fleet would be
+// downgraded at once. The parameter s is the status of the channel before the way back.
+func (c *Channel) policyOfWayBack(s *v1beta2.ChannelStatus) *v1beta2.RolloutPolicy {
+	r := c.Active
+	switch {
+	case c.Policy != nil:
+		return c.Policy
+	case r == nil:
+		return policyIfDeleted(s)
+	case r.Spec.Policy == "" || len(r.Spec.Stages) == 0:
+		return nil
+	}
+	last := r.Spec.Stages[len(r.Spec.Stages)-1].RolloutStage
+	return &v1beta2.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: r.Spec.Policy},
+		Spec: v1beta2.RolloutPolicySpec{Stages: []v1beta2.RolloutStage{last}, Defaults: r.Spec.Defaults,
+			NewInstallations: r.Spec.NewInstallations, MaxUpdating: r.Spec.MaxUpdating}}
 }
 
 // policyIfDeleted returns a policy for a move whose rollout and policy were both deleted, so that the stages of the

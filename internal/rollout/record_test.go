@@ -96,6 +96,50 @@ func TestTakesBack(t *testing.T) {
 	}
 }
 
+// TestWayBackWithoutPolicy checks that a rollout that takes runtimes back has limits, also if the policy was deleted
+// during the rollout to the newer version.
+func TestWayBackWithoutPolicy(t *testing.T) {
+	setBack := func(c *Channel) { c.Release.Spec.Channels[0].Version = "1.0.0" }
+	for name, c := range map[string]struct {
+		reason string
+		change func(*Channel)
+		want   int32 // the concurrency; 0: the default one; -1: there are no stages
+		most   int32 // the limit of the policy
+	}{
+		"Halted":  {"the policy said so", func(*Channel) {}, 3, 7},
+		"SetBack": {"a person has set the channel back", setBack, 3, 7},
+		"Deleted": {"the rollout was deleted, too", func(c *Channel) {
+			setBack(c)
+			c.Active = nil
+		}, 0, 0},
+		"AtOnce": {"the move never had a policy", func(c *Channel) {
+			setBack(c)
+			c.Active.Spec.Policy, c.Active.Spec.Stages, c.Release.Status.Channels[0].Policy = "", nil, ""
+		}, -1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := haltedChannel()
+			in.Active.Spec.Stages[0].MaxConcurrency, in.Active.Spec.MaxUpdating = new(intstr.FromInt32(3)), 7
+			in.Policy = nil
+			c.change(&in)
+			is := PlanMove(in)
+			if is.Make == nil || !is.Make.Spec.IsRollback() {
+				t.Fatalf("%s: nobody is taken back: %+v", c.reason, is)
+			}
+			spec, got := &is.Make.Spec, int32(-1)
+			if len(spec.Stages) == 1 {
+				if got = 0; spec.Stages[0].MaxConcurrency != nil {
+					got = spec.Stages[0].MaxConcurrency.IntVal
+				}
+			}
+			if got != c.want || spec.MaxUpdating != c.most || (spec.Policy == "p") != (c.want >= 0) ||
+				is.Status.Policy != spec.Policy {
+				t.Errorf("%s: concurrency %d, want %d: %+v", c.reason, got, c.want, spec)
+			}
+		})
+	}
+}
+
 // TestTakenBack checks a version that was taken back and is still in the spec of the release. The coordinator ignores
 // this version until a person moves the channel to another version or sets the channel back.
 func TestTakenBack(t *testing.T) {

@@ -104,7 +104,8 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 //
 //	1  the module is new in the runtime, or has a lower version     the version in spec
 //	2  the version in spec was already ordered by this rollout      the version in spec
-//	3  it has the version that is taken back, and is admitted       the version in spec
+//	3  it has the version that is taken back, and is admitted, or   the version in spec
+//	   there are no stages, and it fails or all are taken back
 //	4  otherwise                                                    the version that was ordered last
 func turnWhileTakingBack(active *v1beta2.ModuleRollout, s *v1beta2.ChannelStatus, module string,
 	r channel.Request) channel.Turn {
@@ -127,10 +128,16 @@ func turnWhileTakingBack(active *v1beta2.ModuleRollout, s *v1beta2.ChannelStatus
 	isRunning := spec.State == v1beta2.RolloutRunning && status.HaltedAt.IsZero() && !status.Phase.IsOver()
 	if len(spec.Stages) == 0 {
 		is.Rollout = active.Name
-		if isRunning || r.ManifestVersion == s.Version {
+		switch {
+		case r.ManifestVersion == s.Version:
 			return is
+		case !isRunning:
+			return wait("ModuleRollout " + active.Name + " does not go on: klm rollout show " + active.Name)
+		case spec.OnlyFailed && !r.IsFailing:
+			return wait(fmt.Sprintf("ModuleRollout %s takes back only the runtimes in which %s fails", active.Name,
+				spec.From))
 		}
-		return wait("ModuleRollout " + active.Name + " does not go on: klm rollout show " + active.Name)
+		return is
 	}
 	places, err := place.New(active)
 	if err != nil {

@@ -40,6 +40,9 @@ func TestBack(t *testing.T) {
 		r.Spec.State = v1beta2.RolloutPaused
 	})
 	none := rollout(func(r *v1beta2.ModuleRollout) { r.Spec.Stages, r.Spec.Policy = nil, "" })
+	noneFailed := rollout(func(r *v1beta2.ModuleRollout) {
+		r.Spec.Stages, r.Spec.Policy, r.Spec.OnlyFailed = nil, "", true
+	})
 	type result struct {
 		Version, Rollout string
 		IsBack, Waits    bool
@@ -58,11 +61,13 @@ func TestBack(t *testing.T) {
 		"Other":    {"the rollout is for 2.0.0 only", admits, "3.0.0", result{Version: "3.0.0", Waits: true}},
 		"Deleted":  {"the rollout is made again first", nil, "2.0.0", result{Version: "2.0.0", Waits: true}},
 		"AtOnce":   {"there is no policy", none, "2.0.0", result{"1.0.0", "mod-regular-r3", true, false}},
+		"Works":    {"only those that fail go back", noneFailed, "2.0.0", result{Version: "2.0.0", Waits: true}},
+		"Fails":    {"it is one of them", noneFailed, "2.0.0", result{"1.0.0", "mod-regular-r3", true, false}},
 	} {
 		find := Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return c.rollout },
 			HasPolicy: func(string, string) bool { return true }}
 		is := NewTurnFunc(find)(release, channel.Request{Kyma: "runtime", Module: "mod", Channel: "regular",
-			ManifestVersion: c.ordered, Installed: c.ordered})
+			ManifestVersion: c.ordered, Installed: c.ordered, IsFailing: name == "Fails"})
 		got := result{is.Version, is.Rollout, is.IsBack, is.Waiting != nil}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: %s (-want +got):\n%s", name, c.reason, diff)
