@@ -437,6 +437,33 @@ func TestHaltAndResume(t *testing.T) {
 	w.mustBe("with more failures than the stage allows", v1beta2.RolloutHalted)
 }
 
+// TestEvidenceAfterResumption checks that a resumption after a failure does not begin the next stage without a proven
+// runtime, and that a second resumption does, because the rollout has then shown that nothing is proven.
+func TestEvidenceAfterResumption(t *testing.T) {
+	w := newWorld(t, 100, twoStages(soak(time.Hour), concurrency(intstr.FromInt32(1))))
+	w.step()
+	canary := w.of(0)
+	w.failed(canary, 1)
+	w.step()
+	w.mustBe("with one failure", v1beta2.RolloutHalted)
+	for _, r := range canary {
+		r.Blocked = func() *channel.Blocker { return &channel.Blocker{Code: v1beta2.ReasonWaitingForWindow} }
+	}
+	w.resume()
+	w.now = w.now.Add(time.Hour)
+	w.step()
+	w.mustBe("with an acknowledged failure", v1beta2.RolloutHeld)
+	w.mustHave("with an acknowledged failure", v1beta2.ReasonNoEvidence)
+	if n := w.begun(); n != 1 {
+		t.Errorf("%d have begun without a proven runtime, want 1", n)
+	}
+	w.resume()
+	if w.step(); w.rollout.Status.Stage.Name != "rest" || w.begun() == 1 {
+		t.Errorf("after the second resumption: %s in stage %s, %d have begun", w.rollout.Status.Phase,
+			w.rollout.Status.Stage.Name, w.begun())
+	}
+}
+
 // failed lets runtimes that have begun fail until n of them have failed, and returns them.
 func (w *world) failed(of []*Runtime, n int) []*Runtime {
 	w.t.Helper()

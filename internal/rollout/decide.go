@@ -150,7 +150,11 @@ func (a *advance) applyResumption() {
 		a.acknowledged[i] = a.stages[i].counts.Failed
 	}
 	a.status.AcknowledgedLost = a.total.counts.Lost
-	a.status.Stage.EvidenceWaived, a.status.Stage.Gates = true, nil
+	a.status.Stage.Gates = nil
+	// A person who acknowledges failures has not seen yet that too few runtimes are proven, so a resumption waives the
+	// evidence only if the rollout was held for lack of evidence.
+	a.status.Stage.EvidenceWaived = a.status.Stage.EvidenceWaived || slices.ContainsFunc(a.Rollout.Status.Blockers,
+		func(b v1beta2.RolloutBlocker) bool { return b.Code == v1beta2.ReasonNoEvidence })
 }
 
 // overBudget is a kind of failure of which there are more than the policy allows.
