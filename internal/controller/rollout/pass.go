@@ -60,12 +60,17 @@ func (p *pass) run(ctx context.Context) error {
 	var statuses []v1beta2.ChannelStatus
 	active := false
 	worst, message := v1beta2.RolloutCompleted, ""
+	var failures []error
 	for _, of := range p.specChannels() {
 		s, phase, why, err := p.reconcileChannel(ctx, of)
-		if err != nil {
-			return err
-		}
-		if was := p.release.ChannelStatus(of); was == nil || was.Version != s.Version {
+		was := p.release.ChannelStatus(of)
+		switch {
+		case apierrors.IsConflict(err):
+			return err // an object of this pass is outdated; the next pass reads all of them again
+		case err != nil: // the other channels go on, because a rollout of them may have to be halted
+			failures = append(failures, fmt.Errorf("channel %s: %w", of, err))
+			s, phase, why = *cmp.Or(was, &v1beta2.ChannelStatus{Channel: of}), v1beta2.RolloutHeld, err.Error()
+		case was == nil || was.Version != s.Version:
 			s.ProvenAt = metav1.NewTime(p.now)
 		}
 		statuses = append(statuses, s)
@@ -89,6 +94,9 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	rollout.SetConditions(&next.Conditions, p.release.Generation, worst, message, p.now)
+	if len(failures) > 0 {
+		return errors.Join(append(failures, p.saveStatusAndPruneRollouts(ctx, next))...)
+	}
 	if len(moves) > 0 && loop.Equal(&p.release.Status, next) { // the saved status has the moves before they are made
 		return p.applyPromotedVersion(ctx, moves[0])
 	}

@@ -474,6 +474,46 @@ func TestRemade(t *testing.T) {
 	}
 }
 
+// TestOtherChannelFails checks that a rollout is halted although another channel of the module cannot be reconciled,
+// because a foreign finalizer keeps its deleted rollout.
+func TestOtherChannelFails(t *testing.T) {
+	all := append(objects(2), onePolicy())
+	release := all[0].(*v1beta2.ModuleReleaseMeta)
+	release.Spec.Channels = append(release.Spec.Channels, v1beta2.ChannelVersion{Channel: "fast", Version: "1.0.0"})
+	all[2].(*v1beta2.Manifest).Labels[v1beta2.LabelChannel] = "fast"
+	f := newFleet(t, all...)
+	f.pass()
+	moved := f.release(t.Context())
+	moved.Spec.Channels[0].Version, moved.Spec.Channels[1].Version = "2.0.0", "2.0.0"
+	if err := f.control.Update(t.Context(), moved); err != nil {
+		t.Fatal(err)
+	}
+	f.pass()
+	other := f.rollout("keda-fast-r2")
+	other.Finalizers = []string{"example.com/x"}
+	if err := f.control.Update(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.control.Delete(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	f.order("runtime-1", "2.0.0", v1beta2.StateError)
+	for range 4 { // as pass
+		clear(f.lastPass)
+		if _, err := f.Reconcile(t.Context(), f.requestFor("keda")); err == nil ||
+			!strings.Contains(err.Error(), "ModuleRollout keda-fast-r2 is being deleted") {
+			t.Fatalf("got %v, want an error that names the rollout that is being deleted", err)
+		}
+	}
+	if r := f.rollout("keda-regular-r2"); r.Status.Phase != v1beta2.RolloutHalted {
+		t.Errorf("the rollout of the other channel: %+v", r.Status)
+	}
+	if s := f.release(t.Context()).ChannelStatus("fast"); s == nil || s.Rollout != "keda-fast-r2" ||
+		s.Version != "1.0.0" {
+		t.Errorf("the channel that fails: %+v", s)
+	}
+}
+
 // TestSetBack checks that setting the channel back ends the rollout and keeps the proven version.
 func TestSetBack(t *testing.T) {
 	f := newFleet(t, append(objects(3), onePolicy())...)
