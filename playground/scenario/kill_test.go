@@ -54,7 +54,7 @@ const fragileCR = `{apiVersion: fragile.example.com/v1, kind: Fragile, metadata:
 // the lists with the steps in the manager's metrics, so that no step is missing.
 var (
 	kymaInstall = []string{"adopt", "assume", "connect", "sync", "version", "remember", "resolve", "install", "remove",
-		"catalog", "settle", "watchlist", "agent", "requeue", "publish"}
+		"catalog", "watchlist", "agent", "settle", "requeue", "publish"}
 	kymaDelete      = []string{"announce", "connect", "admission", "modules", "runtime", "release", "publish"}
 	manifestInstall = []string{"adopt", "connect", "decide", "reach", "render", "record", "apply", "resource", "prune",
 		"observe", "audit", "publish"}

@@ -320,7 +320,9 @@ type findings struct {
 	resolved      bool   // set by resolve: run.modules has all modules
 	catalogSynced bool   // set by catalog: the runtime has its catalog copy
 	catalogDigest string // set by catalog: of the catalog copy that the runtime has
-	agentPlanned  bool   // set by watchlist: the status of the agent has to be saved before the agent is delivered
+	// catalogRefused is set by catalog and returned by settle: the runtime refuses the catalog copy.
+	catalogRefused error
+	agentPlanned   bool // set by watchlist: the status of the agent has to be saved before the agent is delivered
 	// isTransient is set by sync: the status of a new Kyma will change within about 2 seconds, so it is not saved now.
 	isTransient   bool
 	refused       error           // set by sync: the runtime belongs to another owner, so nothing is changed there
@@ -407,9 +409,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		loop.Step{Name: "install", Do: n.writeRequestedManifests},
 		loop.Step{Name: "remove", Do: n.removeUnwantedManifests},
 		loop.Step{Name: "catalog", Do: n.syncCatalog},
-		loop.Step{Name: "settle", Do: n.reportBlockersAndErrors},
 		loop.Step{Name: "watchlist", Do: n.planAgent, SaveIf: n.isAgentStatusChanged},
 		loop.Step{Name: "agent", Do: n.deliverOrRemoveAgent},
+		loop.Step{Name: "settle", Do: n.reportBlockersAndErrors},
 		loop.Step{Name: "requeue", Do: n.requeue})
 }
 

@@ -280,11 +280,13 @@ func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
 	return nil
 }
 
-// reportBlockersAndErrors returns the errors of modules, so that these modules are retried. For each newly blocked
-// module, reportBlockersAndErrors records one event. The error of a mandatory module only requeues the Kyma and does
-// not become an error of the Kyma, because the admin of the runtime has not requested the module.
+// reportBlockersAndErrors returns the errors of modules and of the catalog copy, so that these are retried. For each
+// newly blocked module, reportBlockersAndErrors records one event. The error of a mandatory module only requeues the
+// Kyma and does not become an error of the Kyma, because the admin of the runtime has not requested the module. An
+// error of a module may last as long as the module is requested, and it ends the reconcile. Therefore
+// reportBlockersAndErrors runs after the agent is delivered: the agent watches the other modules, too.
 func (n *run) reportBlockersAndErrors(context.Context) error {
-	var errs []error
+	errs := []error{n.found.catalogRefused}
 	var blocked []changelog.Event
 	recheckAfter := time.Duration(0)
 	for i := range n.modules {

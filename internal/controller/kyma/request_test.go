@@ -1,7 +1,12 @@
 package kyma
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,11 +14,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -99,5 +108,71 @@ func TestSettle(t *testing.T) {
 	n.modules = append(n.modules, plan.Module{Err: failed})
 	if err := n.reportBlockersAndErrors(t.Context()); !errors.Is(err, failed) {
 		t.Errorf("a module that failed ends with %v, want its error", err)
+	}
+}
+
+// TestAgentDespiteRefusedCatalog checks that the reconcile goes on, so that the agent is delivered, if the runtime
+// refuses the catalog copy. The error is returned later.
+func TestAgentDespiteRefusedCatalog(t *testing.T) {
+	const api = "/apis/operator.kyma-project.io/v1beta2"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == api {
+			_ = json.NewEncoder(w).Encode(metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"},
+				APIResources: []metav1.APIResource{
+					{Name: "moduletemplates", Kind: v1beta2.KindModuleTemplate, Namespaced: true}}})
+			return
+		}
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden,
+			Message: `moduletemplates.operator.kyma-project.io is forbidden: User "x" cannot list resource`})
+	}))
+	t.Cleanup(server.Close)
+	b := newDeletionBench(t, accessSecret(t, server.URL))
+	rt, err := b.Runtimes.GetBeforeOwnerVerified(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &run{Reconciler: b.Reconciler, kyma: b.kyma, runtime: rt, remote: &v1beta2.Kyma{}, now: time.Now()}
+	if err := n.syncCatalog(t.Context()); err != nil || n.found.catalogSynced {
+		t.Fatalf("the step catalog ends the reconcile with %v", err)
+	}
+	if err := n.reportBlockersAndErrors(t.Context()); loop.Reason(err) != v1beta2.ReasonRuntimeForbidden {
+		t.Errorf("the step settle returns %v, want that the runtime refuses the catalog copy", err)
+	}
+}
+
+// TestAgentDespiteFailedModule checks that a module with an error, which may last for weeks, does not keep the agent
+// from being delivered and renewed.
+func TestAgentDespiteFailedModule(t *testing.T) {
+	refused := errors.New("the patch is refused")
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a",
+		Annotations: map[string]string{v1beta2.AnnotationPausedModulePrefix + "keda": "a test"}},
+		Spec: v1beta2.KymaSpec{Channel: "regular", Modules: []v1beta2.Module{{Name: "keda"}}}}
+	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda",
+		Labels: map[string]string{v1beta2.LabelKymaName: "a", v1beta2.LabelModuleName: "keda",
+			v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}}}
+	r := fleet(t, 0, k, m)
+	r.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{Patch: func(ctx context.Context,
+		c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+		if _, isManifest := o.(*v1beta2.Manifest); isManifest {
+			return refused
+		}
+		return c.Patch(ctx, o, patch, opts...)
+	}})
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	var err error
+	if r.Runtimes, err = runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: server.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Runtimes.Remove("a") })
+	r.InCluster, r.ControlPlaneID, r.Urgent = true, "cp", queueing.NewUrgent()
+	var steps []string
+	r.AfterStep = func(step string) { steps = append(steps, step) }
+	_, err = r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(k)})
+	if !errors.Is(err, refused) || !slices.Contains(steps, "agent") {
+		t.Errorf("after the steps %q: %v, want the step agent, and the error of the module", steps, err)
 	}
 }

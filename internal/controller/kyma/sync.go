@@ -269,12 +269,18 @@ func (n *run) patchRemoteMetadata(ctx context.Context, remote *v1beta2.Kyma, lab
 	return n.schema.Decode(u)
 }
 
-// syncCatalog updates the catalog copy in the runtime.
+// syncCatalog updates the catalog copy in the runtime. If the runtime refuses the catalog copy until a person acts, the
+// agent is delivered nevertheless: syncCatalog only records the error, and the later step settle returns it.
 func (n *run) syncCatalog(ctx context.Context) error {
 	if n.InCluster || n.found.paused {
 		return nil
 	}
 	digest, err := n.catalog.Sync(ctx, n.catalogTarget())
+	switch loop.Reason(err) {
+	case apply.RuntimeForbidden, apply.ObjectRefused, apply.AdmissionRefused, apply.FieldImmutable:
+		n.found.catalogRefused = err
+		return nil
+	}
 	if err != nil {
 		return n.awaitServed(err, false)
 	}
