@@ -174,8 +174,7 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 	want := plan.DesiredManifest(n.kyma, m, artefact, n.now)
 	n.Shards.SetShardLabel(want, n.kyma.Name)
 	if m.Manifest == nil {
-		if m.Manifest, err = n.readOwnManifest(ctx, want.Name); err != nil || m.Manifest != nil &&
-			!m.Manifest.DeletionTimestamp.IsZero() {
+		if mayInstall, err := n.useExistingManifest(ctx, m, want.Name); err != nil || !mayInstall {
 			return err
 		}
 	}
@@ -202,6 +201,26 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 				"change the ModuleTemplate or the ModuleReleaseMeta instead")
 	}
 	return nil
+}
+
+// useExistingManifest looks for a Manifest with the name that a new Manifest of a module would have: the list of
+// Manifests may lack a Manifest that was created a moment ago. If the module cannot be installed now, because the found
+// Manifest is being deleted or belongs to another module, useExistingManifest returns false. An event of the found
+// Manifest then triggers the next reconcile.
+func (n *run) useExistingManifest(ctx context.Context, m *plan.Module, name string) (mayInstall bool, err error) {
+	found, err := n.readOwnManifest(ctx, name)
+	if err != nil || found == nil {
+		return err == nil, err
+	}
+	isDeleted := !found.DeletionTimestamp.IsZero()
+	switch b := plan.NameConflictBlocker(m, found); {
+	case b == nil:
+		m.Manifest = found
+		return !isDeleted, nil
+	case !isDeleted:
+		m.Decision.Blocker = b
+	}
+	return false, nil
 }
 
 // annotateOCIRefIfCached sets AnnotationSyncOCIRef, the reference of the module's artefact, if the registry cache of

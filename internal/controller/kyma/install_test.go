@@ -2,10 +2,15 @@ package kyma
 
 import (
 	"context"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
 
+	fakeregistry "github.com/google/go-containerregistry/pkg/registry"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,7 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -139,6 +147,83 @@ func TestDeleteOnlyTheManifestThatWasRead(t *testing.T) {
 			n.manifests, n.modules = map[string]*v1beta2.Manifest{m.Name: m}, []plan.Module{{Manifest: m}}
 			if err := do(n); !apierrors.IsConflict(err) {
 				t.Errorf("got %v with preconditions %+v, want the conflict of the UID", err, preconditions)
+			}
+		})
+	}
+}
+
+// TestManifestNameOfAnotherModule checks that a module does not take the Manifest of another module over if the names
+// of both are cut to the same name, because its objects would replace those of the other module.
+func TestManifestNameOfAnotherModule(t *testing.T) {
+	const kyma, aws, gcp = "3f2504e0-4f89-41d3-9a0c-0305e82c3301", "example.com/module/cloud-provider-integration-aws",
+		"example.com/module/cloud-provider-integration-gcp"
+	name := v1beta2.ManifestName(kyma, aws, "aws")
+	if other := v1beta2.ManifestName(kyma, gcp, "gcp"); other != name {
+		t.Fatalf("the names %s and %s differ", name, other)
+	}
+	server := httptest.NewServer(fakeregistry.New(fakeregistry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	t.Cleanup(transport.CloseIdleConnections)
+	artefacts, err := registry.New(registry.Options{Host: server.URL, Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := artefacts.Push(t.Context(), ocm.Archive{Name: gcp, Version: "1.0.0",
+		RawManifest: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: gcp\n")}); err != nil {
+		t.Fatal(err)
+	}
+	in := metav1.ObjectMeta{Namespace: "kcp-system", Name: name}
+	for title, c := range map[string]struct {
+		reason     string
+		module     string // of the Manifest that exists; "" if there is none
+		isDeleting bool
+		code       string // of the blocker
+		want       string // the module of the Manifest after this
+		used       bool
+	}{
+		"New":      {reason: "the name is free", want: "gcp", used: true},
+		"Own":      {reason: "it was created a moment ago", module: "gcp", want: "gcp", used: true},
+		"Others":   {reason: "it belongs to aws", module: "aws", code: v1beta2.ReasonModuleConflict, want: "aws"},
+		"Deleting": {reason: "the name is free soon", module: "aws", isDeleting: true, want: "aws"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			template := &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system",
+				Name: "gcp-1.0.0"}}
+			template.Spec.Descriptor.Raw = []byte("{}")
+			b := fake.NewClientBuilder().WithScheme(kinds(t)).WithObjects(template)
+			if c.module != "" {
+				m := &v1beta2.Manifest{ObjectMeta: in}
+				m.Labels = map[string]string{v1beta2.LabelKymaName: kyma, v1beta2.LabelModuleName: c.module}
+				m.Finalizers = []string{v1beta2.FinalizerManifest}
+				if c.isDeleting {
+					m.DeletionTimestamp = new(metav1.Now())
+				}
+				b = b.WithObjects(m)
+			}
+			kcp := b.Build()
+			if err := kcp.Get(t.Context(), client.ObjectKeyFromObject(template), template); err != nil {
+				t.Fatal(err)
+			}
+			n := &run{Reconciler: testReconciler(t, Options{Client: kcp, Namespace: "kcp-system", Registry: artefacts}),
+				now: time.Now(), kyma: &v1beta2.Kyma{}}
+			n.kyma.Namespace, n.kyma.Name = in.Namespace, kyma
+			m := plan.Module{Spec: v1beta2.Module{Name: "gcp"}, IsRequested: true, Decision: channel.Decision{
+				Module: "gcp", Version: "1.0.0", Component: gcp, Template: template}}
+			if err := n.installModule(t.Context(), &m); err != nil {
+				t.Fatal(err)
+			}
+			code := ""
+			if m.Decision.Blocker != nil {
+				code = m.Decision.Blocker.Code
+			}
+			is := &v1beta2.Manifest{}
+			if err := kcp.Get(t.Context(), client.ObjectKey{Namespace: in.Namespace, Name: name}, is); err != nil {
+				t.Fatal(err)
+			}
+			if code != c.code || is.ModuleName() != c.want || (m.Manifest != nil) != c.used {
+				t.Errorf("%s: blocker %q, the Manifest is of module %s, used: %v", c.reason, code, is.ModuleName(),
+					m.Manifest != nil)
 			}
 		})
 	}

@@ -21,6 +21,7 @@ package plan
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -276,6 +277,20 @@ func manifestName(k *v1beta2.Kyma, m *Module) string {
 		return m.Manifest.Name
 	}
 	return v1beta2.ManifestName(k.Name, m.Decision.Component, m.Spec.Name)
+}
+
+// NameConflictBlocker returns a blocker if the Manifest that exists with the name for a new Manifest of the module m
+// belongs to another module, and nil otherwise. The Manifest named is nil if no Manifest has this name. Names are cut,
+// so the Manifests of two modules with long names may have the same name. The Manifest must not be handed over to the
+// other module: the objects of the first module would be deleted, and its custom resources with them.
+func NameConflictBlocker(m *Module, named *v1beta2.Manifest) *channel.Blocker {
+	if named == nil || named.ModuleName() == "" || named.ModuleName() == m.Spec.Name {
+		return nil
+	}
+	return &channel.Blocker{Code: v1beta2.ReasonModuleConflict, Object: "Manifest " + named.Name, KeepInstalled: true,
+		Message: fmt.Sprintf("module %s is not installed: its Manifest would have the name %s, which the Manifest of "+
+			"module %s has already, because long names are cut: remove one of the two modules, or publish one of them "+
+			"as a component with a shorter name", m.Spec.Name, named.Name, named.ModuleName())}
 }
 
 // DesiredManifest returns the Manifest that a module should have. The caller must have decided on a version of the
