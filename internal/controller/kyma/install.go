@@ -162,7 +162,9 @@ func (n *run) installModule(ctx context.Context, m *plan.Module) error {
 		return nil // the deletion event triggers the reconcile that creates the next Manifest
 	}
 	if plan.AwaitsInventory(m.Manifest) {
-		return nil // the event of the inventory triggers the next reconcile
+		// The event of the inventory triggers the next reconcile. The controller of Manifests reads no inventory of a
+		// paused Manifest, so the pause has to end now.
+		return n.setManifestAnnotation(ctx, m, v1beta2.AnnotationPaused, "")
 	}
 	artefact, err := n.resolveArtefactOrBlock(ctx, m)
 	if err != nil {

@@ -228,3 +228,28 @@ func TestManifestNameOfAnotherModule(t *testing.T) {
 		})
 	}
 }
+
+// TestRestoredManifestIsResumed checks that the pause of a Manifest ends although its inventory was lost: the
+// controller of Manifests reads the inventory only when the Manifest is not paused any more.
+func TestRestoredManifestIsResumed(t *testing.T) {
+	m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a-keda",
+		Annotations: map[string]string{v1beta2.AnnotationPaused: "by Kim", v1beta2.AnnotationRuntimeVersion: "1.0.0"}}}
+	kcp := fake.NewClientBuilder().WithScheme(kinds(t)).WithObjects(m).Build()
+	key := client.ObjectKeyFromObject(m)
+	if err := kcp.Get(t.Context(), key, m); err != nil {
+		t.Fatal(err)
+	}
+	n := &run{Reconciler: testReconciler(t, Options{Client: kcp}), kyma: &v1beta2.Kyma{}, now: time.Now(),
+		modules: []plan.Module{{Spec: v1beta2.Module{Name: "keda"}, IsRequested: true, Manifest: m,
+			Decision: channel.Decision{Version: "1.0.0"}}}}
+	if err := n.writeRequestedManifests(t.Context()); err != nil || n.modules[0].Err != nil {
+		t.Fatal(err, n.modules[0].Err)
+	}
+	is := &v1beta2.Manifest{}
+	if err := kcp.Get(t.Context(), key, is); err != nil {
+		t.Fatal(err)
+	}
+	if _, isPaused := is.Annotations[v1beta2.AnnotationPaused]; isPaused || !is.IsRestored() {
+		t.Errorf("the annotations are %v, want only that of the restored version", is.Annotations)
+	}
+}

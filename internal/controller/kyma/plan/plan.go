@@ -247,7 +247,8 @@ func runtimeVersionIfRestored(m *v1beta2.Manifest) string {
 }
 
 // AwaitsInventory reports whether the inventory of a restored Manifest still lacks the objects that are in the runtime.
-// As long as AwaitsInventory returns true, the Kyma controller must not change the Manifest.
+// As long as AwaitsInventory returns true, the Kyma controller must not change the Manifest, except for the annotations
+// about a pause.
 func AwaitsInventory(m *v1beta2.Manifest) bool {
 	return m.IsRestored() && !m.IsInventoryReadFromRuntime()
 }
