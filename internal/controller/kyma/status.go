@@ -67,9 +67,12 @@ func (n *run) report(out loop.Outcome) {
 //	2  a step failed before the modules were resolved      Error
 //	3  a module is in Error                                Error
 //	4  a later step failed                                 Error
-//	5  a module is in Warning, or rights are lost          Warning
-//	6  a step waits, or a module is not Ready              Processing
-//	7  any other Kyma                                      Ready
+//	5  a step waits before the modules were resolved       Processing
+//	6  a module is in Warning, or rights are lost          Warning
+//	7  a later step waits, or a module is not Ready        Processing
+//	8  any other Kyma                                      Ready
+//
+// In rows 6 and 8 the modules are resolved, so the Kyma in the runtime was read.
 func (n *run) state(out loop.Outcome) (v1beta2.State, string) {
 	s := &n.kyma.Status
 	has := func(state v1beta2.State) bool {
@@ -85,6 +88,8 @@ func (n *run) state(out loop.Outcome) (v1beta2.State, string) {
 		return v1beta2.StateError, which
 	case out.Err != nil:
 		return v1beta2.StateError, out.Err.Error()
+	case out.Waiting != "" && !n.found.resolved:
+		return v1beta2.StateProcessing, "waiting for " + out.Waiting
 	case has(v1beta2.StateWarning):
 		return v1beta2.StateWarning, which
 	case n.rightsReduced() != nil:

@@ -92,6 +92,15 @@ func TestState(t *testing.T) {
 			want:    "Processing",
 			ready:   "Applying",
 		},
+		"WaitingWithWarning": {
+			reason:  "the Warning is older, and the Kyma in the runtime is not read yet",
+			modules: []v1beta2.ModuleStatus{entry("Warning")},
+			unknown: true,
+			finding: reduced,
+			out:     loop.Outcome{Step: "sync", Waiting: "a kind"},
+			want:    "Processing",
+			ready:   "Applying",
+		},
 		"RightsReduced": {
 			reason:  "the modules run, but nothing can be restored",
 			modules: []v1beta2.ModuleStatus{entry("Ready")},
@@ -130,8 +139,11 @@ func TestState(t *testing.T) {
 				k.DeletionTimestamp = new(metav1.Now())
 			}
 			k.Status.Modules = c.modules
-			n := &run{Reconciler: testReconciler(t, Options{}), kyma: k, remote: &v1beta2.Kyma{}, now: now,
+			n := &run{Reconciler: testReconciler(t, Options{}), kyma: k, now: now,
 				found: findings{resolved: !c.unknown, credential: c.finding}}
+			if !c.unknown {
+				n.remote = &v1beta2.Kyma{}
+			}
 			for _, e := range c.modules {
 				n.modules = append(n.modules, plan.Module{Spec: v1beta2.Module{Name: e.Name}, Former: &e,
 					IsRequested: true, Manifest: func() *v1beta2.Manifest {
