@@ -3,8 +3,11 @@ package channel
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel/internal/declaration"
@@ -37,6 +40,18 @@ type LastRequest struct {
 	Modules []v1beta2.Module `json:"modules,omitempty"`
 	// Deferrals are those annotations of the Kyma in the runtime that defer updates.
 	Deferrals map[string]string `json:"deferrals,omitempty"`
+	// Pauses are those annotations of the Kyma in the runtime that pause the Kyma or one of its modules.
+	Pauses map[string]string `json:"pauses,omitempty"`
+}
+
+// lastRequestOf returns the content of v1beta2.AnnotationLastRequest on the Kyma in the control plane. If the Kyma does
+// not have the annotation, or if the annotation cannot be decoded, found is false.
+func lastRequestOf(kyma *v1beta2.Kyma) (last LastRequest, found bool) {
+	text, found := kyma.Annotations[v1beta2.AnnotationLastRequest]
+	if !found || json.Unmarshal([]byte(text), &last) != nil || last.Channel == "" {
+		return LastRequest{}, false
+	}
+	return last, true
 }
 
 // LastRuntimeSpecOf returns the spec that the Kyma in the runtime had when it was last read. The Kyma in the control
@@ -44,25 +59,31 @@ type LastRequest struct {
 // v1beta2.AnnotationLastRequest. The result isFromAnnotation is true if the spec is in the annotation.
 func LastRuntimeSpecOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isFromAnnotation bool) {
 	spec = *kyma.Spec.DeepCopy()
-	var last LastRequest
-	text, found := kyma.Annotations[v1beta2.AnnotationLastRequest]
-	if !found || json.Unmarshal([]byte(text), &last) != nil || last.Channel == "" {
-		return spec, false
+	last, found := lastRequestOf(kyma)
+	if found {
+		spec.Channel, spec.Modules = last.Channel, last.Modules
 	}
-	spec.Channel, spec.Modules = last.Channel, last.Modules
-	return spec, true
+	return spec, found
 }
 
 // LastRuntimeKymaOf returns the spec and the annotations about deferrals that the Kyma in the runtime had at the last
 // read. The parameter kyma is the Kyma in the control plane, which stores this spec and these annotations.
 func LastRuntimeKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
-	var last LastRequest
-	spec, isStored := LastRuntimeSpecOf(kyma)
-	remote := &v1beta2.Kyma{Spec: spec}
-	if isStored && json.Unmarshal([]byte(kyma.Annotations[v1beta2.AnnotationLastRequest]), &last) == nil {
-		remote.Annotations = last.Deferrals
-	}
-	return remote
+	spec, _ := LastRuntimeSpecOf(kyma)
+	last, _ := lastRequestOf(kyma)
+	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: last.Deferrals}, Spec: spec}
+}
+
+// LastRuntimeAnnotationsOf returns the annotations about deferrals and pauses that the Kyma in the runtime had at the
+// last read. The manager creates a deleted Kyma in the runtime again with these annotations, so that what the admin has
+// deferred or paused does not happen. Annotations that permit something, such as v1beta2.AnnotationAllowDowngrade, are
+// not stored: a person has to permit it again.
+func LastRuntimeAnnotationsOf(kyma *v1beta2.Kyma) map[string]string {
+	last, _ := lastRequestOf(kyma)
+	all := make(map[string]string, len(last.Deferrals)+len(last.Pauses))
+	maps.Copy(all, last.Deferrals)
+	maps.Copy(all, last.Pauses)
+	return all
 }
 
 // MandatoryRequests returns a Request for each mandatory module of a runtime, sorted by name. A module is mandatory if
@@ -129,6 +150,31 @@ func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 			"module %s is paused (%s): to go on, run %s", module, why, annotateKymaInstruction(k, key+"-"))
 	}
 	return nil
+}
+
+// maxPauses is the maximum number of annotations that PauseAnnotations returns.
+const maxPauses = 128
+
+// PauseAnnotations returns those annotations of a Kyma that pause the Kyma or one of its modules, or nil if there are
+// none. Long reasons are shortened, because the annotations are stored in another annotation.
+func PauseAnnotations(k *v1beta2.Kyma) map[string]string {
+	const most = 128
+	var all map[string]string
+	for _, key := range slices.Sorted(maps.Keys(k.Annotations)) {
+		isAboutPause := key == v1beta2.AnnotationPaused || strings.HasPrefix(key, v1beta2.AnnotationPausedModulePrefix)
+		if _, isPaused := pauseReason(k, key); !isAboutPause || !isPaused || len(all) == maxPauses {
+			continue
+		}
+		value := strings.TrimSpace(k.Annotations[key])
+		if len(value) > most {
+			value = strings.ToValidUTF8(value[:most], "")
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[key] = value
+	}
+	return all
 }
 
 // annotateKymaInstruction returns an instruction for users: the kubectl command that changes an annotation of the Kyma,

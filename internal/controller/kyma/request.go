@@ -14,8 +14,9 @@ import (
 
 // The admin of the runtime is the owner of the Kyma in the runtime. If an admin deletes the Kyma in the runtime by
 // accident, its modules must not be uninstalled. Therefore the manager stores the last requested channel and modules,
-// the last request, in an annotation of the Kyma in the control plane. If the last request equals the spec of the Kyma
-// in the control plane, the manager removes the annotation.
+// the last request, in an annotation of the Kyma in the control plane. The last request also has the annotations with
+// which the admin pauses modules and defers updates. If the last request equals the spec of the Kyma in the control
+// plane, the manager removes the annotation.
 
 // lastRequestLimit is the maximum size of the annotation with the last request, in bytes. All annotations of an object
 // together may have 256 KiB. For 250 modules, the annotation has about 40 KiB.
@@ -42,7 +43,7 @@ func (n *run) saveOrRemoveLastRequest(ctx context.Context) error {
 // AnnotationStartOver, or if the value would be longer than lastRequestLimit.
 func encodeLastRequestIfNeeded(kyma, remote *v1beta2.Kyma) string {
 	last := channel.LastRequest{Channel: remote.Spec.Channel, Modules: remote.Spec.Modules,
-		Deferrals: channel.DeferralAnnotations(remote)}
+		Deferrals: channel.DeferralAnnotations(remote), Pauses: channel.PauseAnnotations(remote)}
 	if remote.Annotations[v1beta2.AnnotationStartOver] == v1beta2.ValueTrue ||
 		equality.Semantic.DeepEqual(last, channel.LastRequest{Channel: kyma.Spec.Channel, Modules: kyma.Spec.Modules}) {
 		return ""

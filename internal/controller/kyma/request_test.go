@@ -72,6 +72,28 @@ func TestLastRequest(t *testing.T) {
 	}
 }
 
+// TestRecreatedKymaStaysPaused checks that a Kyma that somebody deletes in the runtime is created again with its pauses
+// and deferrals, but without the annotations that permit something.
+func TestRecreatedKymaStaysPaused(t *testing.T) {
+	const paused = v1beta2.AnnotationPausedModulePrefix
+	spec := v1beta2.KymaSpec{Channel: "regular"}
+	here, remote := &v1beta2.Kyma{Spec: spec}, &v1beta2.Kyma{Spec: spec}
+	remote.Annotations = map[string]string{paused + "plain": "debugging", paused + "sample": "false",
+		v1beta2.AnnotationNotBefore: "2030-01-01", v1beta2.AnnotationAllowDowngrade: "plain",
+		v1beta2.AnnotationOwner: "former"}
+	here.Annotations = map[string]string{v1beta2.AnnotationLastRequest: encodeLastRequestIfNeeded(here, remote)}
+	made, restored := newRemote(here, nil, map[string]string{v1beta2.AnnotationOwner: "now"})
+	want := map[string]string{paused + "plain": "debugging", v1beta2.AnnotationNotBefore: "2030-01-01",
+		v1beta2.AnnotationOwner: "now"}
+	if diff := cmp.Diff(want, made.Annotations); diff != "" || !restored {
+		t.Errorf("restored is %v (-want +got):\n%s", restored, diff)
+	}
+	remote.Annotations = map[string]string{paused + "sample": "false"}
+	if text := encodeLastRequestIfNeeded(here, remote); text != "" {
+		t.Errorf("nothing is paused, but %s is stored", text)
+	}
+}
+
 func TestRequeueWhenTheWindowOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opens := func(in time.Duration) *run {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -185,20 +186,28 @@ func (n *run) refuseUntilNextPoll(why error) error {
 	return loop.Later(loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name), "the runtime to be corrected")
 }
 
-// createOrRestoreRemote creates the Kyma in the runtime if it is missing there, with the channel and modules that it
-// requested before it was deleted. If the control plane has stored no such last request, createOrRestoreRemote uses the
-// spec of the Kyma in the control plane. If another client creates the Kyma in the runtime at the same time,
-// createOrRestoreRemote writes nothing, and the next reconcile verifies the owner of the runtime.
-func (n *run) createOrRestoreRemote(ctx context.Context, labels, annotations map[string]string) (
-	*v1beta2.Kyma, error) {
-	spec, restored := channel.LastRuntimeSpecOf(n.kyma)
-	remote := &v1beta2.Kyma{
+// newRemote returns the Kyma that is created in a runtime, with the channel and modules that it requested before it was
+// deleted, and with the pauses and deferrals of the admin. If the control plane has stored no such last request
+// (restored is false), newRemote uses the spec of the Kyma in the control plane.
+func newRemote(kyma *v1beta2.Kyma, labels, annotations map[string]string) (remote *v1beta2.Kyma, restored bool) {
+	spec, restored := channel.LastRuntimeSpecOf(kyma)
+	all := channel.LastRuntimeAnnotationsOf(kyma)
+	maps.Copy(all, annotations)
+	return &v1beta2.Kyma{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: "Kyma"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: remoteRef.Name, Namespace: remoteRef.Namespace, Labels: labels, Annotations: annotations,
+			Name: remoteRef.Name, Namespace: remoteRef.Namespace, Labels: labels, Annotations: all,
 		},
 		Spec: spec,
-	}
+	}, restored
+}
+
+// createOrRestoreRemote creates the Kyma in the runtime if it is missing there, see newRemote. If another client
+// creates the Kyma in the runtime at the same time, createOrRestoreRemote writes nothing, and the next reconcile
+// verifies the owner of the runtime.
+func (n *run) createOrRestoreRemote(ctx context.Context, labels, annotations map[string]string) (
+	*v1beta2.Kyma, error) {
+	remote, restored := newRemote(n.kyma, labels, annotations)
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(remote)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the Kyma for runtime %s: %w", n.kyma.Name, err)
