@@ -264,37 +264,65 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-func TestListKymas(t *testing.T) {
-	discovery := map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "resources": []any{
-		map[string]any{"name": "kymas", "kind": "Kyma", "namespaced": true}}}
-	item := func(namespace, name string) any {
-		return map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name, "uid": "u"}}
+func TestFindObjectsOfOthers(t *testing.T) {
+	const api = "/apis/operator.kyma-project.io/v1beta2"
+	served := map[string]string{"kymas": "Kyma", "moduletemplates": "ModuleTemplate",
+		"modulereleasemetas": "ModuleReleaseMeta"}
+	var resources []any
+	for plural, kind := range served {
+		resources = append(resources, map[string]any{"name": plural, "kind": kind, "namespaced": true})
 	}
+	item := func(namespace, name, manager string) any {
+		return map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name, "uid": "u",
+			"managedFields": []any{map[string]any{"manager": manager, "operation": "Apply"}}}}
+	}
+	own := item("kyma-system", "default", "lifecycle-manager")
 	cases := map[string]struct {
-		reason string
-		served bool
-		items  []any
-		other  string
+		reason                     string
+		served                     bool
+		kymas, templates, releases []any
+		other                      string
+		copies                     []string
 	}{
-		"None": {"the CRD was deleted already", false, nil, ""},
-		"Own":  {"the normal case", true, []any{item("kyma-system", "default")}, ""},
-		"Another": {"a control plane", true, []any{item("kcp-system", "b"), item("kyma-system", "default")},
-			"kcp-system/b"},
-		"Many": {"the own Kyma is not among the first", true, []any{item("kcp-system", "a"), item("kcp-system", "b")},
-			"kcp-system/b"},
+		"None": {reason: "the CRDs were deleted already"},
+		"Own":  {reason: "the normal case", served: true, kymas: []any{own}},
+		"Copy": {reason: "the catalog copy belongs to the runtime", served: true, kymas: []any{own},
+			templates: []any{item("kyma-system", "keda-1.0.0", v1beta2.FieldOwnerCatalog)},
+			releases:  []any{item("kyma-system", "keda", v1beta2.FieldOwnerCatalog)},
+			copies:    []string{"ModuleTemplate kyma-system/keda-1.0.0", "ModuleReleaseMeta kyma-system/keda"}},
+		"Another": {reason: "a control plane", served: true,
+			kymas: []any{item("kcp-system", "b", "kubectl"), own}, other: "Kyma kcp-system/b"},
+		"Many": {reason: "the own Kyma is not among the first", served: true,
+			kymas: []any{item("kcp-system", "a", "kubectl"), item("kcp-system", "b", "kubectl")},
+			other: "Kyma kcp-system/b"},
+		"NoKymaYet": {reason: "a control plane that has only its catalog", served: true, kymas: []any{own},
+			releases: []any{item("kcp-system", "theirs", v1beta2.FieldOwnerCatalog),
+				item("kyma-system", "keda", v1beta2.FieldOwnerCatalog)},
+			other: "ModuleReleaseMeta kcp-system/theirs", copies: []string{"ModuleReleaseMeta kyma-system/keda"}},
+		"OfUser": {reason: "a user of the runtime has created it", served: true, kymas: []any{own},
+			templates: []any{item("kyma-system", "mine-1.0.0", "kubectl")},
+			other:     "ModuleTemplate kyma-system/mine-1.0.0"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			answers := map[string]any{}
 			if c.served {
-				answers["/apis/operator.kyma-project.io/v1beta2"] = discovery
-				answers["/apis/operator.kyma-project.io/v1beta2/kymas"] = map[string]any{
-					"kind": "KymaList", "metadata": map[string]any{"resourceVersion": "1"}, "items": c.items}
+				answers[api] = map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "resources": resources}
+				for plural, items := range map[string][]any{"kymas": c.kymas, "moduletemplates": c.templates,
+					"modulereleasemetas": c.releases} {
+					answers[api+"/"+plural] = map[string]any{"kind": served[plural] + "List",
+						"metadata": map[string]any{"resourceVersion": "1"}, "items": items}
+				}
 			}
 			runtime, _ := newTestCluster(t, answers)
-			other, err := FindOtherKyma(t.Context(), runtime)
-			if err != nil || other != c.other {
-				t.Errorf("%s: %q, %v", c.reason, other, err)
+			other, found, err := FindObjectsOfOthers(t.Context(), runtime)
+			var copies []string
+			for _, r := range found {
+				copies = append(copies, r.Kind+" "+r.Namespace+"/"+r.Name)
+			}
+			if err != nil || other != c.other || !slices.Equal(copies, c.copies) {
+				t.Errorf("%s: %q and the catalog copy %q, %v, want %q and %q", c.reason, other, copies, err, c.other,
+					c.copies)
 			}
 		})
 	}

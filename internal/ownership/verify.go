@@ -59,10 +59,42 @@ func AnnotationsOrNil(remote *v1beta2.Kyma) map[string]string {
 	return remote.Annotations
 }
 
-// FindOtherKyma returns the namespace/name of a Kyma in a cluster that is not the runtime's own Kyma, or "" if there is
-// none. If there is one, the cluster is also a control plane. A list of two Kymas in all namespaces is enough to find
-// another Kyma than the own one.
-func FindOtherKyma(ctx context.Context, runtime *apply.Cluster) (other string, err error) {
+// FindObjectsOfOthers returns the kind and the name of an object in a runtime that does not belong to the Kyma of the
+// runtime, although the deletion of our CRDs would delete it. The result other is "" if there is no such object. A Kyma
+// other than the runtime's own shows that the cluster is also a control plane. A ModuleTemplate or ModuleReleaseMeta
+// that is not in the catalog copy of the runtime belongs to the catalog of a control plane that has no Kyma, or to a
+// user of the runtime.
+//
+// The result copies has the objects of the catalog copy. They have to be deleted one by one if the CRDs stay.
+func FindObjectsOfOthers(ctx context.Context, runtime *apply.Cluster) (other string, copies []v1beta2.Resource,
+	err error) {
+	if other, err = findOtherKyma(ctx, runtime); err != nil {
+		return "", nil, err
+	}
+	for _, kind := range []string{v1beta2.KindModuleTemplate, v1beta2.KindModuleReleaseMeta} {
+		listed, err := runtime.List(ctx, v1beta2.GroupVersion.WithKind(kind), "")
+		if loop.Reason(err) == apply.KindUnknown {
+			continue
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("listing the objects of kind %s in the runtime: %w", kind, err)
+		}
+		for i := range listed {
+			o := &listed[i]
+			if o.Namespace == v1beta2.RuntimeNamespace && o.IsAppliedBy(v1beta2.FieldOwnerCatalog) {
+				copies = append(copies, v1beta2.Resource{Group: o.Group, Version: o.Version, Kind: kind,
+					Namespace: o.Namespace, Name: o.Name})
+			} else if other == "" {
+				other = kind + " " + o.Namespace + "/" + o.Name
+			}
+		}
+	}
+	return other, copies, nil
+}
+
+// findOtherKyma returns the kind and the name of a Kyma in a cluster that is not the runtime's own Kyma, or "" if there
+// is none. A list of two Kymas in all namespaces is enough to find another Kyma than the own one.
+func findOtherKyma(ctx context.Context, runtime *apply.Cluster) (other string, err error) {
 	listed, _, err := runtime.ListByLabel(ctx, v1beta2.GroupVersion.WithKind(v1beta2.KindKyma), "", 2)
 	if loop.Reason(err) == apply.KindUnknown {
 		return "", nil
@@ -72,21 +104,21 @@ func FindOtherKyma(ctx context.Context, runtime *apply.Cluster) (other string, e
 	}
 	for i := range listed {
 		if k := &listed[i]; k.Namespace != v1beta2.RuntimeNamespace || k.Name != v1beta2.RuntimeKymaName {
-			other = k.Namespace + "/" + k.Name
+			other = v1beta2.KindKyma + " " + k.Namespace + "/" + k.Name
 		}
 	}
 	return other, nil
 }
 
 // WhyCRDsStay returns the message of the event that CRDs are not deleted, because the cluster with the given address
-// has another Kyma.
-func WhyCRDsStay(server, otherKyma string) string {
-	return "the CRDs of " + v1beta2.GroupVersion.Group + " stay in the cluster " + clip(server) + ", because Kyma " +
-		clip(otherKyma) + " exists there"
+// has an object of others: the result other of FindObjectsOfOthers.
+func WhyCRDsStay(server, other string) string {
+	return "the CRDs of " + v1beta2.GroupVersion.Group + " stay in the cluster " + clip(server) + ", because " +
+		clip(other) + " exists there"
 }
 
 // WithoutOwnCRDs returns the given objects without the CRDs of this project's API group. The CRDs of Lifecycle Manager
-// must not be deleted while other Kymas exist, because the deletion of a CRD deletes all objects of its kind.
+// must not be deleted while objects of others exist, because the deletion of a CRD deletes all objects of its kind.
 func WithoutOwnCRDs(objects []v1beta2.Resource) []v1beta2.Resource {
 	return slices.DeleteFunc(slices.Clone(objects), func(r v1beta2.Resource) bool {
 		return r.Kind == "CustomResourceDefinition" && strings.HasSuffix(r.Name, "."+v1beta2.GroupVersion.Group)

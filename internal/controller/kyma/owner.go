@@ -155,19 +155,20 @@ func (n *run) skipCleanupOfOthersRuntime(why error) {
 }
 
 // decideDeletableResources returns the delivered objects that are to be deleted from the runtime. The same reconcile
-// has verified the owner of the runtime before. Before the first deletion, decideDeletableResources lists the Kymas in
-// the runtime. If the runtime has further Kymas, the cluster is a control plane, too, and its CRDs are not deleted.
+// has verified the owner of the runtime before. Before the first deletion, decideDeletableResources lists the objects
+// of our kinds in the runtime. If others have such objects there, for example because the cluster is a control plane,
+// too, the CRDs are not deleted, and the objects of the catalog copy are deleted one by one.
 func (n *run) decideDeletableResources(ctx context.Context) (all []v1beta2.Resource, err error) {
 	if n.editRecord(func(m *record) { all = m.deletable }); all != nil {
 		return all, nil
 	}
-	other, err := ownership.FindOtherKyma(ctx, n.runtime.Cluster)
+	other, copies, err := ownership.FindObjectsOfOthers(ctx, n.runtime.Cluster)
 	if err != nil {
 		return nil, n.waitOrGiveUp(ctx, err)
 	}
 	all = n.nonModuleResources()
 	if other != "" {
-		all = ownership.WithoutOwnCRDs(all)
+		all = append(ownership.WithoutOwnCRDs(all), copies...)
 		n.event(corev1.EventTypeWarning, v1beta2.EventCRDsKept, ownership.WhyCRDsStay(n.runtime.Server, other))
 	}
 	n.editRecord(func(m *record) { m.deletable = all })

@@ -353,12 +353,12 @@ func (n *tombstoneRun) deleteLifecycleManagerObjects(ctx context.Context) error 
 		return nil
 	}
 	resources := n.tombstone.Runtime
-	other, err := ownership.FindOtherKyma(ctx, n.runtime.Cluster)
+	other, copies, err := ownership.FindObjectsOfOthers(ctx, n.runtime.Cluster)
 	if err != nil {
 		return err
 	}
 	if other != "" {
-		resources = ownership.WithoutOwnCRDs(resources)
+		resources = append(ownership.WithoutOwnCRDs(resources), copies...)
 		if !n.memory.crdsKept {
 			n.recordEvent(v1beta2.EventCRDsKept, apply.Ref{}, ownership.WhyCRDsStay(n.runtime.Server, other))
 		}
