@@ -188,8 +188,9 @@ func IsOurs(m *v1beta2.Manifest) bool {
 }
 
 // manifestOf returns the Manifest of a module, or nil if there is none. If a module has several Manifests, manifestOf
-// prefers a Manifest that is not being deleted. Among several Manifests that are not being deleted, manifestOf prefers
-// one that is mandatory if the parameter prefersMandatory is true, and one that is not mandatory otherwise.
+// prefers a Manifest that this controller has created. Among several of these, manifestOf prefers a Manifest that is
+// not being deleted. Among several Manifests that are not being deleted, manifestOf prefers one that is mandatory if
+// the parameter prefersMandatory is true, and one that is not mandatory otherwise.
 func manifestOf(manifests map[string]*v1beta2.Manifest, module string, prefersMandatory bool) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
 	best := -1
@@ -199,6 +200,9 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string, prefersMa
 			continue
 		}
 		rank := 0
+		if IsOurs(m) {
+			rank += 4
+		}
 		if m.DeletionTimestamp.IsZero() {
 			rank += 2
 		}

@@ -540,6 +540,40 @@ func TestWithDesiredRemovesOurs(t *testing.T) {
 	}
 }
 
+// TestManifestOf checks which Manifest a module has if there are several.
+func TestManifestOf(t *testing.T) {
+	named := func(name string, ours, mandatory, deleting bool) *v1beta2.Manifest {
+		m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{v1beta2.LabelModuleName: "keda"}}}
+		if ours {
+			m.Labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
+		}
+		if mandatory {
+			m.Labels[v1beta2.LabelMandatoryModule] = v1beta2.ValueTrue
+		}
+		if deleting {
+			m.DeletionTimestamp = new(metav1.Now())
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		reason string
+		a, b   *v1beta2.Manifest
+		want   string
+	}{
+		"First":     {"both are ours", named("a", true, false, false), named("b", true, false, false), "a"},
+		"Living":    {"the other is being deleted", named("a", true, false, true), named("b", true, false, false), "b"},
+		"Mandatory": {"the other is mandatory", named("a", true, true, false), named("b", true, false, false), "b"},
+		"OfUser":    {"a user has created a", named("a", false, false, false), named("b", true, false, false), "b"},
+		"Later": {"ours is created again when it is deleted", named("a", false, false, false),
+			named("b", true, false, true), "b"},
+	} {
+		if m := manifestOf(map[string]*v1beta2.Manifest{"a": c.a, "b": c.b}, "keda", false); m.Name != c.want {
+			t.Errorf("%s: %s: got %s", name, c.reason, m.Name)
+		}
+	}
+}
+
 // TestHasRecordedContent has one case for each row of the table at HasRecordedContent, in the same order.
 func TestHasRecordedContent(t *testing.T) {
 	cases := map[string]struct {
