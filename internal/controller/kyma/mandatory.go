@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -29,13 +30,11 @@ func (r *Reconciler) removeMandatoryFinalizers(ctx context.Context) (stillInstal
 			v1beta2.FinalizerMandatoryModule) {
 			continue
 		}
-		var left v1beta2.ManifestList
-		if err := r.Client.List(ctx, &left, in, client.MatchingFields{manifestModuleIndex: release.Name},
-			client.MatchingLabels{v1beta2.LabelMandatoryModule: v1beta2.ValueTrue}, client.Limit(1),
-			client.UnsafeDisableDeepCopy); err != nil {
+		isInstalled, err := r.isMandatoryModuleInstalled(ctx, release.Name)
+		if err != nil {
 			return false, fmt.Errorf("listing the Manifests of mandatory module %s: %w", release.Name, err)
 		}
-		if len(left.Items) > 0 {
+		if isInstalled {
 			stillInstalled = true
 			continue
 		}
@@ -45,4 +44,23 @@ func (r *Reconciler) removeMandatoryFinalizers(ctx context.Context) (stillInstal
 		}
 	}
 	return stillInstalled, nil
+}
+
+// isMandatoryModuleInstalled reports whether any runtime has a Manifest of a mandatory module. With shards, the cache
+// contains only the Manifests of the open shards of this replica; directly after a start, no shard is open. Therefore,
+// if the cache contains no Manifest of the module, isMandatoryModuleInstalled also reads from the API server.
+func (r *Reconciler) isMandatoryModuleInstalled(ctx context.Context, module string) (bool, error) {
+	var cached v1beta2.ManifestList
+	err := r.Client.List(ctx, &cached, client.InNamespace(r.Namespace),
+		client.MatchingFields{manifestModuleIndex: module},
+		client.MatchingLabels{v1beta2.LabelMandatoryModule: v1beta2.ValueTrue}, client.Limit(1),
+		client.UnsafeDisableDeepCopy)
+	if err != nil || len(cached.Items) > 0 || r.Shards == nil {
+		return len(cached.Items) > 0, err
+	}
+	all := &metav1.PartialObjectMetadataList{}
+	all.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest + "List"))
+	err = r.Certain.List(ctx, all, client.InNamespace(r.Namespace), client.MatchingLabels{
+		v1beta2.LabelModuleName: module, v1beta2.LabelMandatoryModule: v1beta2.ValueTrue}, client.Limit(1))
+	return len(all.Items) > 0, err
 }
