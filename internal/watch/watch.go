@@ -182,7 +182,7 @@ func (w *watcher[T]) list(ctx context.Context) error {
 	}
 	o := w.Query
 	o.Limit = int64(w.PageSize)
-	for pages, objects := 1, 0; ; pages++ {
+	for pages, objects := 0, 0; ; {
 		page, err := w.page(ctx, o)
 		if err != nil && w.IsTooLarge != nil && w.IsTooLarge(err) && o.Limit > 1 {
 			o.Limit = max(o.Limit/4, 1)
@@ -191,6 +191,7 @@ func (w *watcher[T]) list(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		pages++
 		if w.Page != nil {
 			w.Page(page.Items, pages == 1)
 		}

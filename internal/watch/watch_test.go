@@ -422,7 +422,7 @@ func TestClientSource(t *testing.T) {
 }
 
 // TestSmallerPages checks that smaller pages are requested if a page is too large, and that the list fails if a single
-// object is too large.
+// object is too large. The first page that is not too large is the first page of the list.
 func TestSmallerPages(t *testing.T) {
 	errTooLarge, errStop := errors.New("too large"), errors.New("stop")
 	for name, tc := range map[string]struct {
@@ -458,8 +458,13 @@ func TestSmallerPages(t *testing.T) {
 					},
 				},
 				IsTooLarge: func(err error) bool { return errors.Is(err, errTooLarge) },
-				Page:       func(items []metav1.PartialObjectMetadata, _ bool) { listed += len(items) },
-				Failed:     func(err error, _ time.Time) error { return err },
+				Page: func(items []metav1.PartialObjectMetadata, first bool) {
+					if first != (listed == 0) {
+						t.Errorf("after %d objects, first is %t", listed, first)
+					}
+					listed += len(items)
+				},
+				Failed: func(err error, _ time.Time) error { return err },
 			})
 			if diff := cmp.Diff(tc.limits, limits); diff != "" || listed != tc.objects {
 				t.Errorf("%d of %d objects, limits: %s", listed, tc.objects, diff)
