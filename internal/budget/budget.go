@@ -43,9 +43,9 @@ type bucket struct {
 }
 
 // New returns a Budget. The parameter burst is the number of tokens that a runtime can take in a row; a number below 1
-// counts as 1. After the burst, the runtime gets one more token per interval.
+// counts as 1. After the burst, the runtime gets one more token per interval; an interval below 1 ns counts as 1 ns.
 func New(burst int, interval time.Duration) *Budget {
-	return &Budget{burst: burst, interval: interval, buckets: map[string]*bucket{}, limit: maxBuckets}
+	return &Budget{burst: max(burst, 1), interval: max(interval, 1), buckets: map[string]*bucket{}, limit: maxBuckets}
 }
 
 // Take takes one token of a runtime and returns 0. If the runtime has no token left, Take returns the time until the

@@ -60,6 +60,23 @@ func TestSpend(t *testing.T) {
 	}
 }
 
+// TestLowest checks the lowest burst and interval.
+func TestLowest(t *testing.T) {
+	now := time.Now()
+	for _, burst := range []int{0, -1} {
+		b := New(burst, time.Second)
+		if first, next := b.Take("a", now), b.Take("a", now); first != 0 || next != time.Second {
+			t.Errorf("with a burst of %d, the first waits for %s and the next for %s", burst, first, next)
+		}
+	}
+	for _, interval := range []time.Duration{0, -time.Second} {
+		b := New(1, interval)
+		if first, next := b.Take("a", now), b.Take("a", now.Add(1)); first != 0 || next != 0 {
+			t.Errorf("with an interval of %s, the first waits for %s and the next for %s", interval, first, next)
+		}
+	}
+}
+
 // TestBuckets checks that a runtime that has done nothing for long costs no memory.
 func TestBuckets(t *testing.T) {
 	now := time.Now()
