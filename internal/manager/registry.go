@@ -17,6 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/egress"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
 // newRegistry opens the registry of modules. The address of the registry is in a flag or in the credential Secret.
@@ -94,7 +95,8 @@ func (k keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.A
 // readSecret returns the registry and the credentials that are in the Secret.
 func (k keychain) readSecret(ctx context.Context) (registryHost string, login authn.AuthConfig, err error) {
 	var s corev1.Secret
-	if err := k.reader.Get(ctx, k.key, &s); err != nil {
+	// A pull goes on if the shard of the reconcile that has started it is lost, because other reconciles wait for it.
+	if err := k.reader.Get(shard.WithoutFence(ctx), k.key, &s); err != nil {
 		return "", login, fmt.Errorf("reading Secret %s, named by --oci-registry-cred-secret: %w", k.key, err)
 	}
 	var file struct {

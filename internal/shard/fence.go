@@ -9,8 +9,9 @@ import (
 )
 
 // ErrLost is the error of a reconcile whose shard is not held by this replica any more. When the replica loses the
-// shard, the context of the reconcile is cancelled with the cause ErrLost, and further requests of the reconcile fail
-// with ErrLost.
+// shard, the context of the reconcile is cancelled, and further requests of the reconcile fail with ErrLost. The cause
+// of the cancellation is [context.Canceled], because work that is shared by several reconciles has to recognise that
+// only its first caller was cancelled.
 var ErrLost = errors.New("the shard of this runtime is not held any more")
 
 // fence is the value in the context of a reconcile by which CheckHeld finds the shard of the reconcile.
@@ -70,6 +71,13 @@ func CheckHeld(ctx context.Context) error {
 		return nil
 	}
 	return ErrLost
+}
+
+// WithoutFence returns a copy of ctx that belongs to no reconcile, so CheckHeld returns nil for it. WithoutFence is for
+// reads on behalf of all runtimes, such as reading the credentials of a registry. Several reconciles share the pull of
+// an artefact; if the shard of the reconcile that has started the pull is lost, the pull must go on for the others.
+func WithoutFence(ctx context.Context) context.Context {
+	return context.WithValue(ctx, fenceKey{}, nil)
 }
 
 // OfReconcile returns the shard that is needed by the reconcile to which a context belongs. OfReconcile returns -1 if

@@ -373,6 +373,9 @@ func TestBeginReconcile(t *testing.T) {
 				if CheckHeld(passes[shard].ctx) == nil {
 					t.Errorf("a cancelled pass over shard %d may write", shard)
 				}
+				if c := WithoutFence(passes[shard].ctx); CheckHeld(c) != nil || OfReconcile(c) != -1 {
+					t.Errorf("a read for all runtimes is refused with shard %d", shard)
+				}
 				if _, leave, ours := first.BeginReconcile(t.Context(), name); ours {
 					t.Errorf("a pass began over shard %d, which is being handed over", shard)
 					leave()

@@ -13,6 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/retry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
 // credentials are the contents of the selected Secrets. With the zero value of credentials, requests are anonymous.
@@ -39,7 +40,9 @@ func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *
 		return known, nil
 	}
 	var secrets corev1.SecretList
-	err = f.opts.Secrets.List(ctx, &secrets, client.InNamespace(namespace),
+	// The load of an artefact goes on if the shard of the reconcile that has started it is lost, because other
+	// reconciles wait for it.
+	err = f.opts.Secrets.List(shard.WithoutFence(ctx), &secrets, client.InNamespace(namespace),
 		client.MatchingLabelsSelector{Selector: labels})
 	if err != nil {
 		return credentials{}, fmt.Errorf("reading the Secrets with %s: %w", labels, err)
