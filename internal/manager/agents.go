@@ -68,9 +68,6 @@ func setUpAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agent
 		return nil, fmt.Errorf("adding the readiness check of the listener: %w", err)
 	}
 	tasks := []ctrlmanager.Runnable{a.issuer, a.listener}
-	if c.LeaderElect && f.keeper == nil { // with shards, the Lease of each replica contains its address
-		tasks = append(tasks, ctrlmanager.RunnableFunc(announceListener(c, f.live)))
-	}
 	// With cert-manager, the operators of the gateway have to create the Secret with the ingress certificate.
 	if own, is := a.issuer.(*authority.Authority); is && c.KymaSkrListenerBindAddress != "0" {
 		tasks = append(tasks, ctrlmanager.RunnableFunc(

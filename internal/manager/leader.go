@@ -2,43 +2,16 @@ package manager
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
-
-// addressAnnotation is the annotation on the Lease of the leader that contains the address of the leader's listener.
-const addressAnnotation = "operator.kyma-project.io/listener-address"
-
-// announceListener returns a task that is executed on the leader. The task writes the address of the leader's listener
-// to the Lease of leader election, for the other replicas.
-func announceListener(c *config.Manager, live client.Client) func(context.Context) error {
-	return func(ctx context.Context) error {
-		address, err := listenerAddress(c)
-		if err != nil || address == "" {
-			return err
-		}
-		body, err := json.Marshal(
-			map[string]any{"metadata": map[string]any{"annotations": map[string]string{addressAnnotation: address}}})
-		if err != nil {
-			return fmt.Errorf("encoding the address of the listener: %w", err)
-		}
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: v1beta2.LeaderLease}}
-		if err := live.Patch(ctx, lease, client.RawPatch(types.MergePatchType, body)); err != nil {
-			return fmt.Errorf("writing the address of the listener on Lease %s: %w", v1beta2.LeaderLease, err)
-		}
-		return nil
-	}
-}
 
 // leaderAddress reads the address of the leader's listener from the Lease of leader election.
 type leaderAddress struct {
@@ -82,7 +55,7 @@ func (l *leaderAddress) findListener() (address string, me bool) {
 	l.readAt = time.Now()
 	if err := l.reader.Get(ctx, l.key, lease); err == nil && lease.Spec.HolderIdentity != nil &&
 		*lease.Spec.HolderIdentity != "" {
-		l.address = lease.Annotations[addressAnnotation]
+		l.address = lease.Annotations[shard.AddressAnnotation]
 	}
 	return l.address, false
 }

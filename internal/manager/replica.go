@@ -71,6 +71,11 @@ func newReplica(c *config.Manager, cfg *rest.Config, o ctrl.Options) (replica, e
 		if err != nil {
 			return replica{}, err
 		}
+		address, err := listenerAddress(c)
+		if err != nil {
+			return replica{}, err
+		}
+		shard.AnnounceListener(lock, address) // with shards, the Lease of each replica contains its address
 		o.LeaderElectionResourceLockInterface = shard.UnshardedLeaderLock(lock, leases)
 		return replica{cfg: cfg, options: o, leading: leading}, nil
 	}

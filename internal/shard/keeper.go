@@ -407,7 +407,7 @@ func (k *Keeper) OtherHolderAddress(kyma string) (address string, isHeldHere boo
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if of := k.replicaLeasesLocked()[holderOf(k.known[shardLeaseName(Of(kyma))].lease)]; of != nil {
-		address = of.Annotations[annotationAddress]
+		address = of.Annotations[AddressAnnotation]
 	}
 	return address, false
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// annotationAddress is the annotation on the Lease of a replica that contains the address of its listener.
-const annotationAddress = "operator.kyma-project.io/listener-address"
+// AddressAnnotation is the annotation on the Lease of a replica that contains the address (host:port) of its listener.
+// Without shards, the Lease of leader election has the annotation with the address of the leader's listener.
+const AddressAnnotation = "operator.kyma-project.io/listener-address"
 
 // Names of Leases.
 const (
@@ -82,7 +83,7 @@ func (k *Keeper) createReplicaLeaseWithRetry(ctx context.Context) (isCreated boo
 		}
 		maps.Copy(lease.Labels, k.opts.Labels)
 		if k.opts.Address != "" {
-			lease.Annotations = map[string]string{annotationAddress: k.opts.Address}
+			lease.Annotations = map[string]string{AddressAnnotation: k.opts.Address}
 		}
 		within, cancel := context.WithTimeout(ctx, k.opts.validPeriod())
 		written, err := k.opts.Leases.Create(within, lease, metav1.CreateOptions{})

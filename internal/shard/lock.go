@@ -8,8 +8,10 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -125,4 +127,54 @@ func (a *unshardedLock) ensureNoShardedReplicas(ctx context.Context) error {
 			"or start this one with --shards, too")
 	}
 	return nil
+}
+
+// AnnounceListener makes a lock of leader election write the address of this replica's listener to its Lease, in the
+// annotation AddressAnnotation. AnnounceListener must be called before the lock is used. If address is "", the lock
+// writes no address.
+func AnnounceListener(lock *resourcelock.LeaseLock, address string) {
+	if address != "" {
+		lock.Client = announcer{lock.Client, lock.Identity(), address}
+	}
+}
+
+// announcer is a client for Leases that adds an address to the Leases that a replica holds. The address is a part of
+// each write by which the replica becomes or stays the leader. Therefore a new leader needs no further request that
+// could fail, and the Lease has the address again after it was deleted.
+type announcer struct {
+	coordinationv1client.LeasesGetter
+	identity, address string
+}
+
+// Leases implements [coordinationv1client.LeasesGetter].
+func (a announcer) Leases(namespace string) coordinationv1client.LeaseInterface {
+	return announcedLeases{a.LeasesGetter.Leases(namespace), a}
+}
+
+// announcedLeases is the client that announcer returns for one namespace.
+type announcedLeases struct {
+	coordinationv1client.LeaseInterface
+	announcer announcer
+}
+
+// Create implements [coordinationv1client.LeaseInterface].
+func (l announcedLeases) Create(ctx context.Context, o *coordinationv1.Lease, opts metav1.CreateOptions) (
+	*coordinationv1.Lease, error) {
+	return l.LeaseInterface.Create(ctx, l.announcer.withAddressIfHeld(o), opts)
+}
+
+// Update implements [coordinationv1client.LeaseInterface].
+func (l announcedLeases) Update(ctx context.Context, o *coordinationv1.Lease, opts metav1.UpdateOptions) (
+	*coordinationv1.Lease, error) {
+	return l.LeaseInterface.Update(ctx, l.announcer.withAddressIfHeld(o), opts)
+}
+
+// withAddressIfHeld returns a Lease with the address if the replica is the holder of the Lease.
+func (a announcer) withAddressIfHeld(l *coordinationv1.Lease) *coordinationv1.Lease {
+	if holderOf(l) != a.identity {
+		return l
+	}
+	l = l.DeepCopy()
+	metav1.SetMetaDataAnnotation(&l.ObjectMeta, AddressAnnotation, a.address)
+	return l
 }
