@@ -52,9 +52,9 @@ func (l *leaderAddress) findListener() (address string, me bool) {
 	ctx, cancel := context.WithTimeout(l.base, leaseValidPeriod)
 	defer cancel()
 	lease := &coordinationv1.Lease{}
-	l.readAt = time.Now()
-	if err := l.reader.Get(ctx, l.key, lease); err == nil && lease.Spec.HolderIdentity != nil &&
-		*lease.Spec.HolderIdentity != "" {
+	err := l.reader.Get(ctx, l.key, lease)
+	l.readAt = time.Now() // the callers that wait for a read without an answer must not read again, one after the other
+	if err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
 		l.address = lease.Annotations[shard.AddressAnnotation]
 	}
 	return l.address, false

@@ -7,11 +7,16 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
@@ -67,4 +72,29 @@ func TestLeaderAnnouncesListener(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestFindListenerWithoutAnswer checks that the known address of the leader is used while the API server does not
+// answer, and that only one caller in each leaseValidPeriod waits for an answer.
+func TestFindListenerWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		silent := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+			Get: func(ctx context.Context, _ client.WithWatch, _ client.ObjectKey, _ client.Object,
+				_ ...client.GetOption) error {
+				reads++
+				<-ctx.Done()
+				return ctx.Err()
+			}})
+		l := &leaderAddress{base: t.Context(), reader: silent, address: "leader:1"}
+		begin := time.Now()
+		for range 3 {
+			if address, me := l.findListener(); address != "leader:1" || me {
+				t.Errorf("the leader is %q, this replica: %t", address, me)
+			}
+		}
+		if took := time.Since(begin); reads != 1 || took != leaseValidPeriod {
+			t.Errorf("%d reads in %s, want 1 in %s", reads, took, leaseValidPeriod)
+		}
+	})
 }
