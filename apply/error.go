@@ -177,8 +177,13 @@ const (
 	Unauthorized
 )
 
-// ClassOf returns the class of an error of this package, wrapped or not. The class of every other error is Transient.
+// ClassOf returns the class of an error of this package, wrapped or not. The class of an error that joins the failures
+// of several objects, such as the error of Result.Err, is the class of all these failures, or Transient if they have
+// different classes: then a retry can succeed for some of the objects. The class of every other error is Transient.
 func ClassOf(err error) Class {
+	if f, ok := errors.AsType[*failures](err); ok {
+		return f.class()
+	}
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
 		return Transient

@@ -45,6 +45,17 @@ func (f *failures) Unwrap() []error {
 	return errs
 }
 
+// class returns the class of all failures, or Transient if they have different classes.
+func (f *failures) class() Class {
+	class := ClassOf(f.all[0])
+	for _, e := range f.all[1:] {
+		if ClassOf(e) != class {
+			return Transient
+		}
+	}
+	return class
+}
+
 // Error returns the first failures in full and the number of other failures by reason.
 func (f *failures) Error() string {
 	inFull := min(maxFailuresInFull, len(f.all))

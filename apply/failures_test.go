@@ -40,6 +40,19 @@ func TestJoinFailures(t *testing.T) {
 	if !errors.Is(err, many[119]) || ClassOf(err) != Transient || !reasonIs(err, RuntimeForbidden) {
 		t.Error("the failures cannot be found in the error")
 	}
+	for _, c := range []struct {
+		first, second string
+		want          Class
+	}{
+		{ObjectRefused, WebhookFailed, Transient}, // the second object needs only a retry
+		{WebhookFailed, ObjectRefused, Transient},
+		{ObjectRefused, FieldImmutable, Terminal},
+	} {
+		joined := JoinFailures([]*Error{failure(1, c.first), failure(2, c.second)})
+		if got := ClassOf(fmt.Errorf("applying: %w", joined)); got != c.want {
+			t.Errorf("%s and %s: got class %d, want %d", c.first, c.second, got, c.want)
+		}
+	}
 	for _, e := range many {
 		e.Message, e.Ref.Kind = strings.Repeat("x", 1<<20), strings.Repeat("K", 1<<20)
 	}
