@@ -506,3 +506,7 @@ func notFoundReason(status *metav1.Status, ref Ref) string {
 
 // clipMessage returns a text as one line of at most 1 KiB.
 func clipMessage(message string) string { return text.ClipCollapsingSpaces(message, 1<<10) }
+
+// clipExpression clips an expression that is only the beginning of a message, so that clipMessage does not clip the
+// rest of the message.
+func clipExpression(expression string) string { return text.ClipCollapsingSpaces(expression, 400) }

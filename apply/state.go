@@ -71,13 +71,14 @@ type StateResult struct {
 type StateEvaluator struct {
 	mu       sync.Mutex
 	env      *cel.Env                 // for all expressions; created with the first expression; guarded by mu
+	limit    cel.ProgramOption        // enforces maxWork; created with env; guarded by mu
 	programs map[string]*stateProgram // by key; guarded by mu
 	order    []string                 // keys of programs, oldest first; guarded by mu
 }
 
-// maxPrograms, maxExpression, maxRules and maxCost limit the memory and the processor time that the state rules of
-// modules need. maxCost is measured in the cost units of CEL. The evaluation of a hundred conditions costs about a
-// thousand cost units of CEL. An evaluation that reaches maxCost takes about 50 ms.
+// maxPrograms, maxExpression, maxRules, maxCost and maxWork limit the memory and the processor time that the state
+// rules of modules need. maxCost is measured in the cost units of CEL. The evaluation of a hundred conditions costs
+// about a thousand cost units of CEL. An evaluation that reaches maxCost takes about 50 ms.
 const (
 	maxPrograms   = 512
 	maxExpression = 8 << 10
@@ -105,7 +106,8 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 //
 // If the rules are invalid, Evaluate returns an error with reason StateRuleInvalid. Evaluate also returns this error
 // for rules that Validate accepts but that fail on the present content of the custom resource, for example because a
-// field has a type that does not fit. Without rules, Evaluate returns a state for any content.
+// field has a type that does not fit, or because the evaluation would exceed a limit. Without rules, Evaluate returns a
+// state for any content.
 func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
 	program, err := s.compiledRules(rules)
 	if err != nil {
@@ -244,18 +246,21 @@ func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 var allStates = []State{StateReady, StateProcessing, StateWarning, StateError, StateDeleting}
 
 // celEnvironment returns the CEL environment with "self", the libraries for strings, lists and sets, and optional
-// fields.
-func (s *StateEvaluator) celEnvironment() (*cel.Env, error) {
+// fields. The programs of this environment need the option limit.
+func (s *StateEvaluator) celEnvironment() (env *cel.Env, limit cel.ProgramOption, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.env != nil {
-		return s.env, nil
+	if s.limit != nil {
+		return s.env, s.limit, nil
 	}
-	var err error
 	s.env, err = cel.NewEnv(cel.Variable("self", cel.DynType), cel.OptionalTypes(),
-		ext.Strings(), ext.Lists(), ext.Sets(),
+		ext.Strings(), ext.Lists(ext.ListsMaxRangeSize(maxCost)), ext.Sets(),
 		cel.ParserRecursionLimit(64), cel.ParserExpressionSizeLimit(maxExpression))
-	return s.env, err
+	if err != nil {
+		return nil, nil, err
+	}
+	s.limit, err = limitWork(s.env)
+	return s.env, s.limit, err
 }
 
 // compileExpression compiles a CEL expression. problem states why the expression is invalid.
@@ -263,7 +268,7 @@ func (s *StateEvaluator) compileExpression(text string) (program cel.Program, pr
 	if len(text) > maxExpression {
 		return nil, fmt.Sprintf("the expression has %d bytes, at most %d are allowed", len(text), maxExpression)
 	}
-	env, err := s.celEnvironment()
+	env, limit, err := s.celEnvironment()
 	if err != nil {
 		return nil, "preparing CEL: " + err.Error()
 	}
@@ -273,27 +278,28 @@ func (s *StateEvaluator) compileExpression(text string) (program cel.Program, pr
 		for _, e := range issues.Errors()[:min(len(issues.Errors()), 3)] {
 			parts = append(parts, fmt.Sprintf("%d:%d %s", e.Location.Line(), e.Location.Column()+1, e.Message))
 		}
-		return nil, fmt.Sprintf("expression %q: %s", clipMessage(text), strings.Join(parts, "; "))
+		return nil, fmt.Sprintf("expression %q: %s", clipExpression(text), strings.Join(parts, "; "))
 	}
 	if kind := ast.OutputType(); !kind.IsAssignableType(cel.BoolType) && !kind.IsAssignableType(cel.StringType) {
-		return nil, fmt.Sprintf("expression %q returns %s, want bool or string", clipMessage(text), kind)
+		return nil, fmt.Sprintf("expression %q returns %s, want bool or string", clipExpression(text), kind)
 	}
-	program, err = env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000))
+	program, err = env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000), limit)
 	if err != nil {
-		return nil, fmt.Sprintf("expression %q: %s", clipMessage(text), err)
+		return nil, fmt.Sprintf("expression %q: %s", clipExpression(text), err)
 	}
 	return program, ""
 }
 
 // evaluateExpression returns the result of the CEL expression.
 func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructured) (StateResult, error) {
-	out, _, err := p.expression.Eval(map[string]any{"self": cr.Object})
+	workLeft := maxWork
+	out, _, err := p.expression.Eval(map[string]any{"self": cr.Object, workLeftVariable: &workLeft})
 	if err != nil {
 		if missing := missingField(err, out); missing != "" {
 			return StateResult{StateProcessing, object.String() + " has no " + missing +
 				" yet, from which its state is read" + statusMessageSuffix(cr)}, nil
 		}
-		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q: %s", clipMessage(p.source), err))
+		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q: %s", clipExpression(p.source), err))
 	}
 	switch result := out.Value().(type) {
 	case bool:
@@ -305,12 +311,12 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 	case string:
 		if !slices.Contains(allStates, State(result)) {
 			return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %q, want one of %v",
-				clipMessage(p.source), clipMessage(result), allStates))
+				clipExpression(p.source), clipExpression(result), allStates))
 		}
 		return stateResultFor(object, cr, result), nil
 	default:
 		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %s, want bool or string",
-			clipMessage(p.source), out.Type().TypeName()))
+			clipExpression(p.source), out.Type().TypeName()))
 	}
 }
 

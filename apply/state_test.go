@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -200,6 +202,22 @@ func TestEvaluate(t *testing.T) {
 			want:    StateProcessing,
 			message: ` of a list yet`,
 		},
+		"ExprLibraries": {
+			reason: "the functions that have a limit of their own",
+			rules: StateRules{Expression: `
+				self.status.names.distinct().join(',').replace(',', ';', 1) == 'b;a' &&
+				dyn(self.status.names.sort()) == ['a', 'b', 'b'] &&
+				self.status.names.sortBy(n, n)[0] == 'a' && self.status.names != self.spec &&
+				sets.contains(self.status.names, ['a']) && sets.intersects(self.status.names, ['a', 'z']) &&
+				sets.equivalent(self.status.names, ['a', 'b']) && 'b' in self.status.names && 'names' in self.status &&
+				[[1], [2]].flatten() == [1, 2] && [[[1]]].flatten(2) == [1] && [1] + [2] == [1, 2] &&
+				'%s is %d'.format(['a', 1]) == 'a is 1' && 'abc'.matches('^a.{1,2}$') &&
+				'abcabc'.indexOf('b') == 1 && 'abcabc'.lastIndexOf('b') == 4 && 1 + 2 == 3 && 'a' + 'b' == 'ab' &&
+				self.status == {'names': ['b', 'a', 'b']} && [self.?status.names] == [optional.of(['b', 'a', 'b'])] &&
+				self.status.names.map(n, n + n).filter(n, n != 'aa') == ['bb', 'bb']`},
+			cr:   `{spec: {}, status: {names: [b, a, b]}}`,
+			want: StateReady,
+		},
 		"ExprList": {
 			reason: "lists",
 			rules:  StateRules{Expression: `self.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')`},
@@ -295,6 +313,68 @@ func TestStateRulesInvalid(t *testing.T) {
 	}
 	if len(states.programs) != maxPrograms || len(states.order) != maxPrograms {
 		t.Errorf("got %d programs kept and %d in order, want %d", len(states.programs), len(states.order), maxPrograms)
+	}
+}
+
+// TestStateExpressionWork evaluates expressions whose calls and literals would need much time or memory. Each of them
+// must be refused before it begins, with a message that names the function and the limit.
+func TestStateExpressionWork(t *testing.T) {
+	items := func(n int, item string) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
+	}
+	grow := ".replace('', '" + strings.Repeat("x", 100) + "')"
+	const literal = "a literal of a list or map"
+	cases := map[string]struct{ expression, refused string }{
+		"Add":      {"[self.list]" + strings.Repeat(".map(a, a + a)", 12) + " == []", ""},
+		"Distinct": {"self.list.distinct() == []", "the function distinct"},
+		"Equal":    {"self.list.all(i, self.list == self.list)", "the operator =="},
+		"Flatten":  {"[self.list].flatten(1000) == []", "the function flatten"},
+		"Format": {"'" + strings.Repeat("%s", 200) + "'.format(" + items(200, "self.text") + ") == ''",
+			"the function format"},
+		"Growth":      {"['x'" + grow + grow + "].exists(y, y.replace('', y) == '')", "the function replace"},
+		"In":          {"self.list.all(i, self.list in [self.list, self.list])", ""},
+		"IndexOf":     {"self.text.indexOf(self.text) == 0", "the function indexOf"},
+		"Join":        {"self.list.map(i, 'a').join(self.text) == ''", "the function join"},
+		"LastIndexOf": {"self.text.lastIndexOf(self.text) == 0", "the function lastIndexOf"},
+		"List":        {items(600, "self.text") + " == []", literal},
+		"Map":         {"{'a': " + items(300, "self.text") + "} == {}", literal},
+		"Matches":     {"self.text.matches('a{1000}b{1000}c{1000}')", "the function matches"},
+		"Nested":      {"[1]" + strings.Repeat(".map(a, [a, a])", 25) + " == []", ""},
+		"NotEqual":    {"self.list.all(i, !(self.list != self.list))", "the operator !="},
+		"Replace":     {"self.text.replace('x', self.text) == ''", "the function replace"},
+		"Sets":        {"sets.contains(self.list, self.list)", "the function sets.contains"},
+		"Sort":        {"self.list.all(i, self.list.sort() != [])", "the function sort"},
+		"SortBy":      {items(100, "self.text") + ".sortBy(i, i) == []", "the function sortBy"},
+	}
+	var list strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&list, "%d,", i)
+	}
+	cr := customResource(t, "text: "+strings.Repeat("x", 20_000)+", list: ["+strings.TrimSuffix(list.String(), ",")+"]")
+	var states StateEvaluator
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := states.Evaluate(thingRef, cr, StateRules{Expression: c.expression})
+			runtime.ReadMemStats(&after)
+			if !reasonIs(err, StateRuleInvalid) ||
+				!strings.Contains(err.Error(), c.refused+" exceeds the limit of 1000000 values in one evaluation") {
+				t.Errorf("got %v, want %q to be refused", err, c.refused)
+			}
+			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 200<<20 {
+				t.Errorf("%d MiB were allocated", allocated>>20)
+			}
+		})
+	}
+	env, _, err := states.celEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for function := range callWork {
+		if !env.HasFunction(function) {
+			t.Errorf("CEL has no function %s", function)
+		}
 	}
 }
 
