@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 const simple = "resources: [a.yaml]\n"
@@ -303,6 +305,75 @@ func FuzzKustomize(f *testing.F) {
 			t.Errorf("git was called: %s", called)
 		}
 	})
+}
+
+// TestKustomizeSchema checks that the schema in one Kustomize directory does not change the result of other builds in
+// the same process. With the schema, a patch merges the items of a list; without the schema, it replaces the list.
+func TestKustomizeSchema(t *testing.T) {
+	const foo = "apiVersion: example.com/v1\nkind: Foo\nmetadata: {name: a}\n"
+	const patched = "resources: [foo.yaml, deployment.yaml]\npatches: [{path: p.yaml}, {path: q.yaml}]\n"
+	artefactOf := func(kustomization string) *Artefact {
+		a, err := LoadFolder(folder("kustomization.yaml", kustomization,
+			"foo.yaml", foo+"spec: {items: [{name: a, x: 0}, {name: b}]}\n",
+			"p.yaml", foo+"spec: {items: [{name: a, x: 1}]}\n",
+			"deployment.yaml", deployment,
+			"q.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: op}\n"+
+				"spec: {template: {spec: {containers: [{name: extra, image: extra}]}}}\n",
+			"schema.json", `{"definitions": {"Foo": {"type": "object",
+				"x-kubernetes-group-version-kind": [{"group": "example.com", "version": "v1", "kind": "Foo"}],
+				"properties": {"spec": {"type": "object", "properties": {"items": {"type": "array",
+					"items": {"type": "object"}, "x-kubernetes-patch-merge-key": "name",
+					"x-kubernetes-patch-strategy": "merge"}}}}}}}`), Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	without, with := artefactOf(patched), artefactOf(patched+"openapi: {path: schema.json}\n")
+	results := map[*Artefact]string{}
+	for i, a := range []*Artefact{without, with, without, with} {
+		objects, _, err := a.RenderObjects(t.Context(), Settings{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var items []string
+		for _, o := range objects {
+			list, _, _ := unstructured.NestedSlice(o.Object, "spec", "items")
+			containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+			for _, item := range append(list, containers...) {
+				name, _, _ := unstructured.NestedString(item.(map[string]any), "name")
+				items = append(items, o.GetKind()+"/"+name)
+			}
+		}
+		got := strings.Join(items, " ")
+		if before, again := results[a]; again && before != got {
+			t.Errorf("build %d has %q, the first build of the same files had %q", i, got, before)
+		}
+		results[a] = got
+	}
+	if strings.Contains(results[without], "Foo/b") || !strings.Contains(results[with], "Foo/b") {
+		t.Errorf("without the schema: %q, with the schema: %q", results[without], results[with])
+	}
+}
+
+// TestKustomizeParallel builds several directories at the same time, to find races with the race detector. Kustomize
+// parses its schema in the first build that needs it.
+func TestKustomizeParallel(t *testing.T) {
+	const foo = "apiVersion: example.com/v1\nkind: Foo\nmetadata: {name: a}\n"
+	a, err := LoadFolder(folder("kustomization.yaml", "namespace: ns\nresources: [a.yaml]\npatches: [{path: p.yaml}]\n",
+		"a.yaml", foo, "p.yaml", foo+"spec: {x: 1}\n"), Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var builds sync.WaitGroup
+	for range 4 {
+		builds.Go(func() {
+			if objects, _, err := a.RenderObjects(t.Context(), Settings{}); err != nil || len(objects) != 1 {
+				t.Errorf("got %d objects, %v", len(objects), err)
+			}
+		})
+	}
+	builds.Wait()
 }
 
 func TestKustomizeTimeout(t *testing.T) {

@@ -2,9 +2,12 @@
 //
 // # How it works
 //
-// Kustomize runs on a copy of the files in memory. The package refuses remote resources, files outside of the artefact,
-// and helmCharts. The package also refuses generators, transformers and validators that are programs or containers, or
-// that are in a directory. Plugins that are built into Kustomize are supported, inline or in a file of their own.
+// Kustomize runs on a copy of the files in memory. Kustomize stores the OpenAPI schema of a build in variables of the
+// process, so the package runs one build at a time, and each build begins with the state of a new process.
+//
+// The package refuses remote resources, files outside of the artefact, and helmCharts. The package also refuses
+// generators, transformers and validators that are programs or containers, or that are in a directory. Plugins that are
+// built into Kustomize are supported, inline or in a file of their own.
 //
 // # What it does not do
 //
@@ -22,12 +25,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/kustomize/kyaml/openapi"
 
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
 // operationKustomize is the first part of the text of every error about a Kustomize directory.
 const operationKustomize = "building the Kustomize directory"
+
+// slot has an element while a build runs. The library of Kustomize stores the OpenAPI schema in variables of the
+// process: it reads these variables without a lock, and the schema of one build (field openapi) stays for the next one.
+var slot = make(chan struct{}, 1)
 
 // Build copies the given files to a file system in memory, and runs Kustomize on the directory with the path in the
 // parameter root. Before Build runs Kustomize, it refuses references that lead out of the given files, because
@@ -55,6 +63,13 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 		return nil, err
 	}
 	return input.RunRecoveringPanic(ctx, operationKustomize, func() ([]*unstructured.Unstructured, error) {
+		select {
+		case slot <- struct{}{}:
+			defer func() { <-slot }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		openapi.ResetOpenAPI()
 		resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, path.Join("/", root))
 		if err != nil {
 			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization,
