@@ -29,8 +29,8 @@
 //	no program is started, no other process is signalled,
 //	traced or limited (seccomp)                              Linux on amd64 and arm64, if the kernel allows the filter
 //
-// A Runner runs only one process at a time, because all processes share the memory limit of one container. If a process
-// ends without a result, the error has reason RenderCrashed, RenderMemory or RenderTimeout.
+// All Runners together run only one process at a time, because all processes share the memory limit of one container.
+// If a process ends without a result, the error has reason RenderCrashed, RenderMemory or RenderTimeout.
 //
 // # What it does not do
 //
@@ -51,6 +51,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	_ "time/tzdata" // templates format dates, and no file can be opened
 
@@ -75,8 +76,9 @@ const maxStack = 64 << 20
 // maxErrors is how many bytes are read of the standard error of a process.
 const maxErrors = 16 << 10
 
-// Runner renders artefacts in processes that run the same program. The fields of a Runner must not be changed after its
-// first use. A Runner is safe for concurrent use.
+// Runner renders artefacts in processes that run the same program. The zero value has the default limits and is ready
+// to use in a program that has called RunnerOrServe. The fields of a Runner must not be changed after its first use. A
+// Runner is safe for concurrent use.
 type Runner struct {
 	// Timeout is the time after which a rendering is stopped; 0 means 20 s. The Timeout begins when the rendering
 	// starts, and does not include the time in which it waits for another rendering.
@@ -85,16 +87,22 @@ type Runner struct {
 	Memory int64
 	// MaxOutput is the maximum size of the rendered objects as JSON, in bytes; 0 means 65 MiB.
 	MaxOutput int64
-
-	one chan struct{} // has an element while a process runs
 }
 
-// RunnerOrServe returns a Runner that starts the program of this process. RunnerOrServe must be called at the start of
-// main, or of TestMain in a test, before anything else happens. In a process that a Runner has started, RunnerOrServe
-// renders an artefact and exits.
+// slot has an element while a process of a Runner runs.
+var slot = make(chan struct{}, 1)
+
+// servesRequests is true after the program has called RunnerOrServe. A program that never calls RunnerOrServe would run
+// its normal function in the process that is to render, and could start itself again and again.
+var servesRequests atomic.Bool
+
+// RunnerOrServe returns a Runner with the default limits, which starts the program of this process. RunnerOrServe must
+// be called at the start of main, or of TestMain in a test, before anything else happens. In a process that a Runner
+// has started, RunnerOrServe renders an artefact and exits.
 func RunnerOrServe() *Runner {
+	servesRequests.Store(true)
 	if len(os.Args) != 4 || os.Args[1] != argument {
-		return &Runner{one: make(chan struct{}, 1)}
+		return &Runner{}
 	}
 	if err := serveRequest(os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintln(os.Stderr, limitsFailed+err.Error())
@@ -143,9 +151,13 @@ func program() (string, error) {
 
 // Run renders a request in a new process. If another process renders, Run waits until that process has ended.
 func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
+	if !servesRequests.Load() {
+		return nil, errors.New("rendering in a process of its own: this program does not call process.RunnerOrServe at " +
+			"the start of its main function")
+	}
 	select {
-	case r.one <- struct{}{}:
-		defer func() { <-r.one }()
+	case slot <- struct{}{}:
+		defer func() { <-slot }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -120,7 +120,6 @@ type attack struct{ name, template string }
 // run renders a template that tries to harm its process, in a separate process.
 func (a attack) run(t *testing.T, r *Runner) error {
 	t.Helper()
-	r.one = make(chan struct{}, 1)
 	chart := chartOf(t, "templates/a.yaml", a.template)
 	_, _, err := chart.RenderObjects(render.WithRunner(t.Context(), r), render.Settings{})
 	return err
@@ -217,6 +216,23 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestLiteral renders with a Runner that its user has made without RunnerOrServe.
+func TestLiteral(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	chart := chartOf(t, "templates/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
+	ctx = render.WithRunner(ctx, &Runner{Timeout: longTimeout, Memory: 1 << 30})
+	if objects, _, err := chart.RenderObjects(ctx, render.Settings{}); err != nil || len(objects) != 1 {
+		t.Errorf("got %d objects, %v", len(objects), err)
+	}
+	servesRequests.Store(false)
+	defer servesRequests.Store(true)
+	if _, _, err := chart.RenderObjects(ctx, render.Settings{}); err == nil ||
+		!strings.Contains(err.Error(), "does not call process.RunnerOrServe") {
+		t.Errorf("a program that does not serve requests must not be started: %v", err)
+	}
+}
+
 // TestOutput checks that the output of a process is limited while it is read.
 func TestOutput(t *testing.T) {
 	a := attack{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {v: {{ repeat 100000 \"a\" }}}\n"}
@@ -229,14 +245,15 @@ func TestOutput(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	r := &Runner{one: make(chan struct{}, 1)}
+	r := &Runner{}
 	chart := chartOf(t, "templates/a.yaml",
 		`{{ range until 10000 }}{{ range until 10000 }}{{ range until 10000 }}{{ end }}{{ end }}{{ end }}`)
 	_, _, err := chart.RenderObjects(render.WithRunner(ctx, r), render.Settings{})
 	if _, ofArtefact := errors.AsType[*render.Error](err); ofArtefact || !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	r.one <- struct{}{} // as if another rendering were running
+	slot <- struct{}{} // as if another rendering were running
+	defer func() { <-slot }()
 	_, _, err = chart.RenderObjects(render.WithRunner(ctx, r), render.Settings{})
 	if _, ofArtefact := errors.AsType[*render.Error](err); ofArtefact || !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
