@@ -16,8 +16,10 @@ var (
 	// secretForm matches values whose form shows that they are secret: keys, tokens and kubeconfigs.
 	secretForm = regexp.MustCompile(
 		`-----BEGIN [A-Z ]*PRIVATE KEY|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}|(?i)\bbearer [a-z0-9._~+/-]{8,}|client-key-data|\bkind: Config\b|"kind": ?"Config"|\bAKIA[0-9A-Z]{16}\b`)
-	// secretAssignment matches the assignment of a secret inside of a longer text, such as an argument.
-	secretAssignment = regexp.MustCompile(`(?i)((?:password|token|secret|api-?key)["']?\s*[=:]\s*["']?)[^\s"',;&]+`)
+	// secretAssignment matches the assignment of a secret inside of a longer text, such as an argument. A value in
+	// quotes ends at the same quote, any other value ends at white space: passwords may contain all other characters.
+	secretAssignment = regexp.MustCompile(
+		`(?i)((?:password|token|secret|api-?key)["']?\s*[=:]\s*)(?:"[^"\n]*"|'[^'\n]*'|\S+)`)
 	// login matches the user and the password in a URL.
 	login = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^/\s@"']*@`)
 )

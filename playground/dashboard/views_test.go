@@ -124,6 +124,17 @@ func earlyChange(t *testing.T, b *tab) {
 		t.Errorf("the map remembers revision %d of the change, want 1000000", missed)
 	}
 	b.untilTrue("the map has data and has read it again", `!!window.early.cells && window.early.missed === 0`)
+	loads := evaluate[int64](b, `(() => {
+		let loads = 0;
+		const map = window.early, load = map.load;
+		map.load = () => loads++;
+		map.change({revision: 0, all: true, topics: ["runtimes"]});
+		map.load = load;
+		return loads;
+	})()`)
+	if loads != 1 {
+		t.Errorf("the map was read %d times after the first event of a restarted dashboard, want once", loads)
+	}
 }
 
 // look opens each view in two window sizes and both colour schemes.

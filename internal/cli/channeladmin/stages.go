@@ -73,6 +73,17 @@ func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module,
 	existingRollout string) (
 	*Effects, error) {
 	o := setOptions{module: module, channel: channel, version: version, ChangeFlags: console.ChangeFlags{DryRun: true}}
+	r, err := effectsOfMoveOrRest(ctx, a, c, o, existingRollout)
+	if err != nil {
+		return nil, err
+	}
+	// A dashboard stores the report, so the report must not keep the Kymas and Manifests of the fleet in memory.
+	r.members, r.fleet, r.plan = nil, nil, nil
+	return r, nil
+}
+
+func effectsOfMoveOrRest(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
+	existingRollout string) (*Effects, error) {
 	if existingRollout != "" {
 		return restOfRollout(ctx, a, c, o, existingRollout)
 	}

@@ -201,6 +201,19 @@ func retryTarget(f *diagnosis.Facts, module string) client.Object {
 	return f.Kyma
 }
 
+// RetryCommand returns the kubectl command that requests the same retry as Retry, or "" if there is nothing to retry.
+func RetryCommand(f *diagnosis.Facts, module string) string {
+	target, kind := retryTarget(f, module), "kyma"
+	if target == nil {
+		return ""
+	}
+	if _, isManifest := target.(*v1beta2.Manifest); isManifest {
+		kind = "manifest"
+	}
+	return fmt.Sprintf("kubectl -n %s annotate %s %s --overwrite %s=$(date +%%s)", target.GetNamespace(), kind,
+		target.GetName(), v1beta2.AnnotationRetry)
+}
+
 // requestRetry sets the annotation that requests a retry to a value that the object did not have before.
 func requestRetry(ctx context.Context, c *connection.Cluster, o client.Object, now time.Time) error {
 	value := now.UTC().Format(time.RFC3339Nano)

@@ -119,7 +119,7 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, l *
 	return fleetlist.ShowLive(ctx, c, l.Value(console.FilterLabels), leaseInterval, func() bool {
 		before := observed
 		observed = liveness.Read(ctx, c)
-		return observed.DiffersIgnoringTimes(before)
+		return observed.DiffersIgnoringTimes(before) || observed.Report(time.Time{}).State == liveness.NotWorking
 	}, func(fleet map[string]*fleetlist.Member) error {
 		t := tally{}
 		for _, m := range fleet {

@@ -1,6 +1,10 @@
 package supportdump
 
-import "github.com/kyma-fleet/lifecycle-manager/internal/text"
+import (
+	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
+)
 
 // redactObject returns a copy of an object without secret values. The copy also has no managedFields and no last
 // applied configuration, because support does not need these fields.
@@ -30,7 +34,15 @@ func redact(key string, value any) any {
 	case []any:
 		clean := make([]any, len(v))
 		for i := range v {
-			clean[i] = redact(key, v[i])
+			flag, value, isFlag := flagOf(v[i])
+			switch {
+			case i > 0 && isValueOfSensitiveFlag(v[i-1], v[i]):
+				clean[i] = text.Hidden
+			case isFlag && value != "" && text.IsSensitiveKey(flag) && !strings.ContainsAny(value, " \t\n"):
+				clean[i] = strings.TrimSuffix(v[i].(string), value) + text.Hidden
+			default:
+				clean[i] = redact(key, v[i])
+			}
 		}
 		return clean
 	case string:
@@ -43,4 +55,20 @@ func redact(key string, value any) any {
 		return text.WithoutAssignedSecrets(v)
 	}
 	return value
+}
+
+// isValueOfSensitiveFlag reports whether two successive arguments are a flag for a secret, such as --password, and the
+// value of this flag.
+func isValueOfSensitiveFlag(before, argument any) bool {
+	flag, value, isFlag := flagOf(before)
+	_, isText := argument.(string)
+	_, _, isNextFlag := flagOf(argument)
+	return isFlag && value == "" && text.IsSensitiveKey(flag) && isText && !isNextFlag
+}
+
+// flagOf splits an argument such as --name or --name=value. The result "is" is false if the argument is no flag.
+func flagOf(argument any) (name, value string, is bool) {
+	s, _ := argument.(string)
+	name, value, _ = strings.Cut(strings.TrimLeft(s, "-"), "=")
+	return name, value, strings.HasPrefix(s, "-")
 }

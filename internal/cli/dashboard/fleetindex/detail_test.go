@@ -271,6 +271,57 @@ func TestUnverified(t *testing.T) {
 	}
 }
 
+// TestSignatureOfManifest checks which finding about the signatures of a version a Manifest shows.
+func TestSignatureOfManifest(t *testing.T) {
+	verified := fixture.Condition(v1beta2.ConditionSignature, "True", "SignatureVerified", "signed with key release")
+	refused := fixture.Condition(v1beta2.ConditionReady, "False", v1beta2.ReasonSignatureMissing,
+		"no key has signed it")
+	for name, test := range map[string]struct {
+		spec, applied string
+		conditions    []metav1.Condition
+		known         bool
+		want          Signature
+	}{
+		"Verified": {
+			spec: "1.0.0", applied: "1.0.0", conditions: []metav1.Condition{verified},
+			known: true, want: Signature{Verified: true, Message: "signed with key release"},
+		},
+		"NotRequired": {spec: "1.0.0", applied: "1.0.0", known: true},
+		"RefusedFirst": {
+			spec: "1.0.0", conditions: []metav1.Condition{refused},
+			known: true, want: Signature{Message: "no key has signed it"},
+		},
+		"RefusedAfterOther": {
+			spec: "1.0.0", applied: "0.9.0", conditions: []metav1.Condition{verified, refused},
+			known: true, want: Signature{Message: "no key has signed it"},
+		},
+		"NotApplied":   {spec: "1.0.0", applied: "0.9.0", conditions: []metav1.Condition{verified}},
+		"OtherVersion": {spec: "2.0.0", applied: "1.0.0", conditions: []metav1.Condition{verified}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kyma := fixture.FactsBySituation()["healthy"].Kyma
+			kyma.Name = "runtime-a"
+			entry := v1beta2.ModuleStatus{Name: "sample", Version: "1.0.0", Manifest: &v1beta2.ObjectReference{}}
+			entry.Manifest.Metadata.Name = "the-manifest"
+			kyma.Status.Modules = []v1beta2.ModuleStatus{entry}
+			m := fixture.Manifest(test.spec, test.applied)
+			m.Namespace, m.Name, m.Spec.Version = v1beta2.ControlPlaneNamespace, "the-manifest", test.spec
+			m.Status.Version, m.Status.Conditions = test.applied, test.conditions
+			server := fixture.NewServer(t, kyma, &m)
+			c, err := connection.ControlPlane(t.Context(), fixture.App(server.Kubeconfig))
+			if err != nil {
+				t.Fatal(err)
+			}
+			is, known, err := readSignature(t.Context(), c, &v1beta2.ModuleReleaseMeta{}, Version{"sample", "1.0.0"},
+				"runtime-a")
+			test.want.Runtime = "runtime-a"
+			if err != nil || known != test.known || known && is != test.want {
+				t.Errorf("%+v, known %t, %v, want %+v", is, known, err, test.want)
+			}
+		})
+	}
+}
+
 // TestMandatorySignature checks that the finding about the signature of a mandatory module is read from a runtime with
 // this version of the module. The status of a Kyma does not list mandatory modules, so the index has to find such a
 // runtime in another way.

@@ -3,16 +3,23 @@ package fleetindex
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/liveness"
 )
 
 func member(name, version string, state v1beta2.State) *fleetlist.Member {
@@ -74,6 +81,68 @@ func TestSnapshots(t *testing.T) {
 	if _, complete, _ := x.Since(first.Revision); complete {
 		t.Error("deltas are kept for ever")
 	}
+}
+
+// TestManagerAge checks that the age of the last sign of a manager grows in the snapshots while no manager works,
+// although nothing else changes. While a manager works, its renewals alone make no new snapshot.
+func TestManagerAge(t *testing.T) {
+	lease := &coordinationv1.Lease{}
+	lease.Namespace, lease.Name = v1beta2.ControlPlaneNamespace, v1beta2.LeaderLease
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("pod-1"), new(int32(15))
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: fixture.Noon}
+	server := fixture.NewServer(t, lease)
+	c, err := connection.ControlPlane(t.Context(), fixture.App(server.Kubeconfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := New()
+	observeAt := func(at time.Time) (revision uint64, staleness string) {
+		server.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("Date", at.Format(http.TimeFormat))
+			return false
+		}
+		x.recordManager(liveness.Read(t.Context(), c))
+		x.Publish()
+		s := x.Snapshot()
+		return s.Revision, s.Manager.Report(time.Time{}).StalenessText()
+	}
+	first, _ := observeAt(fixture.Noon.Add(time.Second))
+	if second, _ := observeAt(fixture.Noon.Add(2 * time.Second)); second != first {
+		t.Errorf("a renewal made revision %d from %d", second, first)
+	}
+	observeAt(fixture.Noon.Add(time.Minute))
+	if _, text := observeAt(fixture.Noon.Add(8 * time.Hour)); !strings.Contains(text, "8h") {
+		t.Errorf("after eight hours the page says %q", text)
+	}
+}
+
+// TestUnreadableKind checks that the snapshot has a note about a kind that cannot be read, until it can be read.
+func TestUnreadableKind(t *testing.T) {
+	server := fixture.NewServer(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	server.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if !broken.Load() || !strings.HasSuffix(r.URL.Path, "/moduletemplates") {
+			return false
+		}
+		http.Error(w, "the storage is broken", http.StatusInternalServerError)
+		return true
+	}
+	x := New()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		x.Run(ctx, func(ctx context.Context) (*connection.Cluster, error) {
+			return connection.ControlPlane(ctx, fixture.App(server.Kubeconfig))
+		})
+	}()
+	defer func() { stop(); <-ended }()
+	until(t, "the note", func() bool {
+		return strings.Contains(strings.Join(x.Snapshot().Notes, " "), "watching the moduletemplates")
+	})
+	broken.Store(false)
+	until(t, "the fleet", func() bool { return x.Snapshot().Ready && len(x.Snapshot().Notes) == 0 })
 }
 
 // TestPublish checks that the first change is published after a short delay, and further changes at most once in an

@@ -142,6 +142,11 @@ func followKind[T any, P object[T]](ctx context.Context, x *Index, c *connection
 			})
 		},
 		Listed: func(bool) { locked(func() { all.end(); delete(x.notes, resource) }) },
+		Opened: func() {
+			if x.hasNote(resource) {
+				locked(func() { delete(x.notes, resource) })
+			}
+		},
 		Event: func(e watch.Event[T]) {
 			locked(func() {
 				if e.Deleted {
@@ -153,29 +158,46 @@ func followKind[T any, P object[T]](ctx context.Context, x *Index, c *connection
 		},
 		Failed: func(err error, _ time.Time) error {
 			err = c.Explain(err, "watching the "+resource)
-			if console.ExitCode(err) == console.ExitForbidden {
-				locked(func() { all.end(); x.notes[resource] = err.Error() })
-			}
-			return nil // the Kymas show whether the control plane answers
+			locked(func() {
+				if x.notes[resource] = err.Error(); console.ExitCode(err) == console.ExitForbidden {
+					all.end()
+				}
+			})
+			return nil
 		},
 	})
+}
+
+// hasNote reports whether the snapshot has a note about a resource.
+func (x *Index) hasNote(resource string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.notes[resource] != ""
 }
 
 // pollManagerLeases reads the Leases of the manager at an interval. No watch reports that the manager has stopped:
 // without a manager, no object of the fleet changes.
 func (x *Index) pollManagerLeases(ctx context.Context, c *connection.Cluster) error {
 	for {
-		observed := liveness.Read(ctx, c)
-		x.mu.Lock()
-		if ctx.Err() == nil && (x.observed == nil || observed.DiffersIgnoringTimes(x.observed)) {
-			x.touchLocked(Manager)
+		if observed := liveness.Read(ctx, c); ctx.Err() == nil {
+			x.recordManager(observed)
 		}
-		x.observed = observed
-		x.mu.Unlock()
 		if err := console.Sleep(ctx, leaseInterval); err != nil {
 			return err
 		}
 	}
+}
+
+// recordManager records an observation of the manager, and makes the next snapshot show it if the observation is new.
+// While no manager works, every observation is new, because pages show how old all states are.
+func (x *Index) recordManager(observed *liveness.Observation) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.observed == nil || observed.DiffersIgnoringTimes(x.observed) ||
+		observed.Report(time.Time{}).State == liveness.NotWorking {
+		x.touchLocked(Manager)
+	}
+	x.observed = observed
 }
 
 // SetCatalogAndManager replaces the catalog, the rollouts and the data about the running managers, for tests and

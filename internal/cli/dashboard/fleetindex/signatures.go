@@ -129,8 +129,15 @@ func (s *Snapshot) IsUsed(v Version) bool {
 	})
 }
 
-// readSignature reads the finding of the manager about the signatures of a version in one runtime. known is false if
-// the runtime does not have this version of a mandatory module.
+// readSignature reads the finding of the manager about the signatures of a version in one runtime. The first row of
+// this table whose condition is met decides the finding:
+//
+//	1  the runtime has no Manifest with this version          not known
+//	2  the Manifest is not Ready because of its signatures    not verified, with the message of the condition Ready
+//	3  the objects of this version have been applied          the condition Signature; no condition: none is required
+//	4  otherwise                                              not known: the signatures were not verified yet
+//
+// Row 2 comes before row 3, because a version that was refused has no condition Signature.
 func readSignature(ctx context.Context, c *connection.Cluster, release *v1beta2.ModuleReleaseMeta, v Version,
 	runtime string) (is Signature, known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, OnDemandTimeout)
@@ -147,20 +154,30 @@ func readSignature(ctx context.Context, c *connection.Cluster, release *v1beta2.
 		}
 		entry := k.ModuleStatus(v.Module)
 		if entry == nil || entry.Manifest == nil {
-			return is, true, nil
+			return is, false, nil
 		}
 		name = entry.Manifest.Metadata.Name
 	}
 	m := &v1beta2.Manifest{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, m); err != nil {
-		return is, !isMandatory, client.IgnoreNotFound(err)
+		return is, false, client.IgnoreNotFound(err)
 	}
-	hasVersion := m.Status.Version == v.Version && m.Spec.Version == v.Version
-	found := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionSignature)
-	if hasVersion && found != nil {
+	if m.Spec.Version != v.Version {
+		return is, false, nil
+	}
+	ready := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
+	if ready != nil && ready.Status != metav1.ConditionTrue &&
+		slices.Contains([]string{v1beta2.ReasonSignatureMissing, v1beta2.ReasonSignatureInvalid}, ready.Reason) {
+		is.Message = ready.Message
+		return is, true, nil
+	}
+	if m.Status.Version != v.Version {
+		return is, false, nil
+	}
+	if found := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionSignature); found != nil {
 		is.Verified, is.Message = found.Status == metav1.ConditionTrue, found.Message
 	}
-	return is, hasVersion || !isMandatory, nil
+	return is, true, nil
 }
 
 // AddSignatures adds findings. Findings about versions that no runtime has are dropped.

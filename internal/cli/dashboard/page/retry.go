@@ -8,6 +8,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/dashboard/pageserver"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetadmin"
 )
 
@@ -15,17 +16,15 @@ import (
 type retry struct{ Path, Module, Text, Command, Kubectl string }
 
 // retryForm returns the form for a runtime, or nil if there is nothing to retry or the viewer may not request retries.
-func (r *request) retryForm(runtimeName, module string, state v1beta2.State) *retry {
+func (r *request) retryForm(facts *diagnosis.Facts, module string, state v1beta2.State) *retry {
 	waits := []v1beta2.State{v1beta2.StateError, v1beta2.StateWarning, v1beta2.StateProcessing, v1beta2.StateDeleting}
-	if !r.viewer.MayRetry || !slices.Contains(waits, state) {
+	command := fleetadmin.RetryCommand(facts, module)
+	if !r.viewer.MayRetry || !slices.Contains(waits, state) || command == "" {
 		return nil
 	}
-	about := strings.TrimSpace(runtimeName + " " + module)
-	return &retry{Path: "/runtimes/" + runtimeName + "/retry", Module: module,
-		Command: r.server.program + " retry " + about,
-		Text:    "The manager tries again by itself, after a delay that grows to some minutes. This ends the delay.",
-		Kubectl: "kubectl -n " + v1beta2.ControlPlaneNamespace + " annotate kyma " + runtimeName + " --overwrite " +
-			v1beta2.AnnotationRetry + "=$(date +%s)"}
+	return &retry{Path: "/runtimes/" + facts.Kyma.Name + "/retry", Module: module, Kubectl: command,
+		Command: r.server.program + " retry " + strings.TrimSpace(facts.Kyma.Name+" "+module),
+		Text:    "The manager tries again by itself, after a delay that grows to some minutes. This ends the delay."}
 }
 
 // retry requests a retry of a runtime or of a module, if the viewer has the permission. retry calls the same function

@@ -131,7 +131,7 @@ func runtimeView(r *request) content {
 		p.Chains = append(p.Chains, chain{Module: module, Remark: remark, Steps: module.Steps(reason),
 			Path: "/runtimes/" + name + "/" + module.Name})
 	}
-	p.Retry = r.retryForm(name, "", report.State)
+	p.Retry = r.retryForm(facts, "", report.State)
 	p.Events, p.History = r.eventTable(report, at), r.historyTable(facts.Kyma, "")
 	p.Commands = []command{{r.server.program + " why " + name, "shows the same"},
 		{r.server.program + " history " + name, "shows all changes"}}
@@ -212,7 +212,7 @@ func moduleView(r *request) content {
 	if len(report.Modules) > 0 {
 		p.Chain = chain{Module: report.Modules[0], Remark: report.Modules[0].Kind,
 			Steps: report.Modules[0].Steps(reason)}
-		p.Retry = r.retryForm(name, module, report.Modules[0].State)
+		p.Retry = r.retryForm(facts, module, report.Modules[0].State)
 	}
 	p.Conditions = table{Caption: "Conditions", Columns: []column{{Title: "Condition"}, {Title: "Status"},
 		{Title: "Since"}, {Title: "Reason"}, {Title: "Message"}}, Empty: "The module has no Manifest."}

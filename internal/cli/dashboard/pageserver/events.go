@@ -16,6 +16,9 @@ const (
 	// writeTimeout is the time in which a client has to receive an event. The stream of a client that needs more than
 	// writeTimeout is closed.
 	writeTimeout = 5 * time.Second
+	// streamTimeout is the time after which a stream ends. Browsers then open a new stream, and each new
+	// stream is authorized again: so a stream does not outlive the session or the permissions of its viewer.
+	streamTimeout = time.Minute
 )
 
 // change is the data of one event: the changes since the previous event.
@@ -28,9 +31,9 @@ type change struct {
 	All   bool         `json:"all,omitempty"`
 }
 
-// serveEvents sends an event after each snapshot, until the client disconnects. A client that reconnects states its
-// last event in the header Last-Event-ID, and gets the changes since that event. If that event is too old, the next
-// event reports that everything has changed.
+// serveEvents sends an event after each snapshot, until the client disconnects or streamTimeout has passed. A client
+// that reconnects states its last event in the header Last-Event-ID, and gets the changes since that event. If that
+// event is too old, the next event reports that everything has changed.
 func (s *Server) serveEvents(w http.ResponseWriter, r *Request) {
 	select {
 	case s.streams <- struct{}{}:
@@ -54,11 +57,12 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *Request) {
 		_, err := fmt.Fprint(w, text)
 		return err == nil && out.Flush() == nil
 	}
-	if !send("retry: 2000\n\n") {
+	if !send("retry: 500\n\n") {
 		return
 	}
-	ping := time.NewTicker(pingInterval)
+	ping, end := time.NewTicker(pingInterval), time.NewTimer(s.streamTimeout)
 	defer ping.Stop()
+	defer end.Stop()
 	for {
 		deltas, complete, changed := s.Index.Since(last)
 		if len(deltas) > 0 || !complete {
@@ -76,6 +80,8 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *Request) {
 			if !send(": still here\n\n") {
 				return
 			}
+		case <-end.C:
+			return
 		case <-r.Context().Done():
 			return
 		}

@@ -89,6 +89,8 @@ type Server struct {
 	streams chan struct{}
 	// writeTimeout is the time in which a client has to receive an event. Tests change writeTimeout.
 	writeTimeout time.Duration
+	// streamTimeout is the time after which a stream ends. Tests change streamTimeout.
+	streamTimeout time.Duration
 }
 
 // New returns a server without pages.
@@ -103,7 +105,7 @@ func New(o Options) (*Server, error) {
 		o.MaxStreams = 2000
 	}
 	s := &Server{Options: o, mux: http.NewServeMux(), streams: make(chan struct{}, o.MaxStreams),
-		writeTimeout: writeTimeout}
+		writeTimeout: writeTimeout, streamTimeout: streamTimeout}
 	if err := s.loadAssets(); err != nil {
 		return nil, err
 	}

@@ -132,7 +132,8 @@ func TestPages(t *testing.T) {
 func TestStreams(t *testing.T) {
 	x := indexOf(50)
 	s := serverOf(t, x, 1001)
-	s.writeTimeout = 10 * time.Minute // with a thousand streams, a busy machine may need long for a write
+	// With a thousand streams, a busy machine may need long for a write.
+	s.writeTimeout, s.streamTimeout = 10*time.Minute, time.Hour
 	server := httptest.NewUnstartedServer(s)
 	s.Hosts = append(s.Hosts, server.Listener.Addr().String())
 	server.Start()
@@ -233,6 +234,7 @@ func (l pipeListener) Close() error   { return nil }
 func (l pipeListener) Addr() net.Addr { return &net.UnixAddr{} }
 
 // TestSlowReaders checks that a stream ends if its client does not read, and that such a stream does not delay others.
+// TestSlowReaders also checks that every stream ends after a while, so that its viewer is authorized again.
 func TestSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := indexOf(5)
@@ -283,6 +285,11 @@ func TestSlowReaders(t *testing.T) {
 		synctest.Wait()
 		if n := len(s.streams); n != 1 {
 			t.Errorf("after %s there are %d streams, want only that of the good client", writeTimeout, n)
+		}
+		time.Sleep(streamTimeout)
+		synctest.Wait()
+		if n := len(s.streams); n != 0 {
+			t.Errorf("after %s there are %d streams, so a viewer would keep withdrawn permissions", streamTimeout, n)
 		}
 		close(listener)
 		if err := errors.Join(slow.Close(), good.Close(), server.Close()); err != nil {

@@ -15,7 +15,7 @@ import (
 // accept a cookie with the prefix __Host- only from the host itself, and only if the path of the cookie is /.
 const (
 	sessionCookie = "klm-session"
-	attemptCookie = "klm-signin"
+	attemptCookie = "klm-signin-" // followed by the state of the attempt
 )
 
 // maxCookie limits the size of a cookie. Browsers silently drop cookies that are larger than 4,096 bytes, including

@@ -258,7 +258,8 @@ type attempt struct {
 func (s *SignIn) begin(w http.ResponseWriter, r *http.Request) {
 	a := attempt{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
 		Page: safeReturnPath(r.URL), Until: s.options.Now().Add(attemptTimeout)}
-	if err := s.cookies.write(w, s.cookie(attemptCookie, attemptTimeout), a); err != nil {
+	s.dropAttemptsIfMany(w, r)
+	if err := s.cookies.write(w, s.cookie(attemptCookie+a.State, attemptTimeout), a); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -266,6 +267,26 @@ func (s *SignIn) begin(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	http.Redirect(w, r, s.oauth.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)),
 		http.StatusFound)
+}
+
+// maxAttempts is the maximum number of attempts of one browser to sign in at the same time. Several tabs may sign in at
+// the same time, so each attempt has a cookie of its own. Proxies limit the size of all cookies together.
+const maxAttempts = 4
+
+// dropAttemptsIfMany removes the cookies of all attempts to sign in if the browser has maxAttempts of them or more.
+func (s *SignIn) dropAttemptsIfMany(w http.ResponseWriter, r *http.Request) {
+	var names []string
+	for _, c := range r.Cookies() {
+		if strings.HasPrefix(c.Name, s.name(attemptCookie)) {
+			names = append(names, strings.TrimPrefix(c.Name, s.name("")))
+		}
+	}
+	if len(names) < maxAttempts {
+		return
+	}
+	for _, name := range names {
+		s.cookies.drop(w, s.cookie(name, 0))
+	}
 }
 
 // maxPage is the maximum length of the address of the page to which a visitor returns after signing in.
@@ -286,9 +307,14 @@ func safeReturnPath(u *url.URL) string {
 func (s *SignIn) callback(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	u, page, err := s.finish(r)
-	s.cookies.drop(w, s.cookie(attemptCookie, 0))
+	if c := s.cookie(attemptCookie+r.URL.Query().Get("state"), 0); hasCookie(r, c.Name) {
+		s.cookies.drop(w, c)
+	}
 	if err == nil {
 		err = s.cookies.write(w, s.cookie(sessionCookie, u.Until.Sub(s.options.Now())), u)
+	} else if _, ok := s.session(r); ok { // for example, the page was reloaded after the sign-in
+		http.Redirect(w, r, "/", http.StatusFound)
+		return
 	}
 	if err != nil {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -299,15 +325,19 @@ func (s *SignIn) callback(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, page, http.StatusFound) //nolint:gosec // safeReturnPath has checked it
 }
 
+func hasCookie(r *http.Request, name string) bool {
+	_, err := r.Cookie(name)
+	return err == nil
+}
+
 // finish verifies the provider's answer.
 func (s *SignIn) finish(r *http.Request) (u User, page string, err error) {
 	var a attempt
-	if err := s.cookies.read(r, s.name(attemptCookie), &a); err != nil || !s.options.Now().Before(a.Until) {
-		return u, "", fmt.Errorf("this browser has begun no sign-in within the last %s", attemptTimeout)
-	}
 	query := r.URL.Query()
-	if subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(a.State)) != 1 {
-		return u, "", errors.New("the answer belongs to another sign-in")
+	state := query.Get("state")
+	if err := s.cookies.read(r, s.name(attemptCookie+state), &a); err != nil || !s.options.Now().Before(a.Until) ||
+		subtle.ConstantTimeCompare([]byte(state), []byte(a.State)) != 1 {
+		return u, "", fmt.Errorf("this browser has not begun this sign-in within the last %s", attemptTimeout)
 	}
 	if reason := query.Get("error"); reason != "" {
 		return u, "", fmt.Errorf("the provider refused: %s %s", reason, query.Get("error_description"))

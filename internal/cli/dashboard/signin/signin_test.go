@@ -220,27 +220,71 @@ func TestCallback(t *testing.T) {
 	attacker, _ := begin()
 	callback := s.URL + CallbackPath + "?code=c0de&state="
 	if code, body := get(t, browser(t), callback+state); code != http.StatusForbidden ||
-		!strings.Contains(body, "begun no sign-in") {
+		!strings.Contains(body, "not begun this sign-in") {
 		t.Errorf("without a cookie: %d %q", code, body)
 	}
 	if code, body := get(t, attacker, callback+state); code != http.StatusForbidden ||
-		!strings.Contains(body, "another sign-in") {
+		!strings.Contains(body, "not begun this sign-in") {
 		t.Errorf("with the state of another browser: %d %q", code, body)
-	}
-	if code, body := get(t, attacker, callback+state); code != http.StatusForbidden ||
-		!strings.Contains(body, "begun no sign-in") {
-		t.Errorf("an attempt is used up by its first answer, but: %d %q", code, body)
 	}
 	denied := callback + state + "&error=access_denied&error_description=%1b[31mno"
 	if code, body := get(t, victim, denied); code != http.StatusForbidden ||
 		!strings.Contains(body, "the provider refused: access_denied") || strings.Contains(body, "\x1b") {
 		t.Errorf("refused by the provider: %d %q", code, body)
 	}
+	if code, body := get(t, victim, callback+state); code != http.StatusForbidden ||
+		!strings.Contains(body, "not begun this sign-in") {
+		t.Errorf("an attempt is used up by its first answer, but: %d %q", code, body)
+	}
 	late, state := begin()
 	s.pass(attemptTimeout)
 	if code, body := get(t, late, callback+state); code != http.StatusForbidden ||
-		!strings.Contains(body, "begun no sign-in within the last 10m") {
+		!strings.Contains(body, "not begun this sign-in within the last 10m") {
 		t.Errorf("late: %d %q", code, body)
+	}
+}
+
+// TestTwoTabs checks that two tabs of one browser can sign in at the same time, that the answer to a finished sign-in
+// leads back to the dashboard, and that the number of cookies for sign-ins is limited.
+func TestTwoTabs(t *testing.T) {
+	s := newSite(t, nil)
+	s.provider.MergeClaims(map[string]any{"exp": s.now.Add(time.Hour).Unix()}) // by the clock of the site
+	b := browser(t)
+	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	follow := func(address string) (code int, next string) {
+		t.Helper()
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		r.Header.Set("Accept", "text/html")
+		answer, err := b.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode, answer.Header.Get("Location")
+	}
+	_, first := follow(s.URL + "/runtimes")
+	_, second := follow(s.URL + "/catalog")
+	_, first = follow(first) // the provider sends the tab back with an answer
+	if code, page := follow(first); code != http.StatusFound || page != "/runtimes" {
+		t.Errorf("the first tab: %d %q", code, page)
+	}
+	_, second = follow(second)
+	if code, page := follow(second); code != http.StatusFound || page != "/catalog" {
+		t.Errorf("the second tab: %d %q", code, page)
+	}
+	if code, page := follow(second); code != http.StatusFound || page != "/" {
+		t.Errorf("the second tab, reloaded: %d %q", code, page)
+	}
+	s.pass(2 * time.Hour) // the session has ended
+	for range 3 * maxAttempts {
+		follow(s.URL + "/")
+	}
+	site, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.Jar.Cookies(site)); n > maxAttempts+1 {
+		t.Errorf("%d cookies, more than %d attempts and a session", n, maxAttempts)
 	}
 }
 
@@ -348,8 +392,8 @@ func TestCookieAttributes(t *testing.T) {
 		site *site
 		want http.Cookie
 	}{
-		{s, http.Cookie{Name: "klm-signin", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, MaxAge: 600}},
-		{https, http.Cookie{Name: "__Host-klm-signin", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		{s, http.Cookie{Name: "klm-signin-", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, MaxAge: 600}},
+		{https, http.Cookie{Name: "__Host-klm-signin-", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
 			MaxAge: 600, Secure: true}},
 	} {
 		c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -361,7 +405,11 @@ func TestCookieAttributes(t *testing.T) {
 		}
 		defer answer.Body.Close()
 		got := *answer.Cookies()[0]
-		got.Value, got.Raw = "", ""
+		state := strings.TrimPrefix(got.Name, test.want.Name)
+		if to, err := answer.Location(); err != nil || state == "" || to.Query().Get("state") != state {
+			t.Errorf("the cookie %s belongs to another attempt than %s, %v", got.Name, to, err)
+		}
+		got.Name, got.Value, got.Raw = test.want.Name, "", ""
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Error(diff)
 		}

@@ -75,7 +75,7 @@ class HeatMap {
   // change takes an event. The states of one module are not in events, nor what a filter accepts.
   change(event) {
     if (!this.cells) { this.missed = event.revision; return; }
-    if (event.revision <= this.revision) return;
+    if (event.revision <= this.revision && !event.all) return; // another server process counts revisions from 1
     const isPlain = !/[?&](name|selector|state|module|channel|version|reason|colour)=/.test(this.element.dataset.src);
     if (event.all || !event.cells || !isPlain) { this.load(); return; }
     for (const [i, cell] of Object.entries(event.cells)) this.cells[i] = cell;
