@@ -232,6 +232,9 @@ func (r *Reporter) report(ctx context.Context, of item) error {
 	case v1beta2.KindModuleTemplate:
 		r.record(&v1beta2.ModuleTemplate{ObjectMeta: of.meta()}, message)
 		return nil
+	case v1beta2.KindRolloutPolicy:
+		r.record(&v1beta2.RolloutPolicy{ObjectMeta: of.meta()}, message)
+		return nil
 	default:
 		r.record(&v1beta2.ModuleReleaseMeta{ObjectMeta: of.meta()}, message)
 		return nil

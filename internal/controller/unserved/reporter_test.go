@@ -2,6 +2,7 @@ package unserved
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,16 @@ type fixture struct {
 	events *events.FakeRecorder
 	client client.Client
 	writes int
+	// regarding is the object of the last event.
+	regarding runtime.Object
+}
+
+// recorder records the objects of events, which a FakeRecorder drops.
+type recorder struct{ *fixture }
+
+func (r recorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	r.regarding = regarding
+	r.events.Eventf(regarding, related, eventType, reason, action, note, args...)
 }
 
 func newFixture(t *testing.T, objects ...client.Object) *fixture {
@@ -45,7 +56,7 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 		}}).Build()
 	var err error
 	if f.Reporter, err = New(Options{Client: f.client, Metadata: metadatafake.NewSimpleMetadataClient(s),
-		Events: f.events, Namespaces: []string{"kcp-system", "team-b"}}); err != nil {
+		Events: recorder{f}, Namespaces: []string{"kcp-system", "team-b"}}); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -118,6 +129,9 @@ func TestReport(t *testing.T) {
 					if got, want := <-f.events.Events, "Warning NamespaceNotServed namespace "+c.object.GetNamespace()+
 						" is not served by the manager in namespace kcp-system"; !strings.HasPrefix(got, want) {
 						t.Errorf("%s: the event is %q, want %q", c.reason, got, want)
+					}
+					if got, want := reflect.TypeOf(f.regarding), reflect.TypeOf(c.object); got != want {
+						t.Errorf("%s: the event is of a %v, want %v", c.reason, got, want)
 					}
 				}
 				if c.writes == 0 {
