@@ -85,8 +85,8 @@ const (
 	firstPage = 10
 	// nextPage is the number of custom resources that each further request lists, and that one call of Delete deletes.
 	nextPage = 500
-	// maxPages is the maximum number of list requests for a CRD. The requests end earlier when a custom resource of a
-	// user is found.
+	// maxPages is the maximum number of list requests for a CRD, both of a search and of one call of Delete. The
+	// requests end earlier when a custom resource of a user is found.
 	maxPages = 10
 )
 

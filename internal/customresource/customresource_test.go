@@ -1,12 +1,20 @@
 package customresource
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -125,5 +133,65 @@ func TestFindOfModuleAdopted(t *testing.T) {
 		Inventory: []apply.Ref{crd}})
 	if err != nil || found.Count() != 0 {
 		t.Errorf("found %s, %v", found, err)
+	}
+}
+
+// TestDeleteAfterFirstPage checks that Delete finds a custom resource of a user behind hundreds of custom resources
+// that the operator of the module has made. Otherwise each call of Delete would list the same custom resources of the
+// operator, and delete nothing.
+func TestDeleteAfterFirstPage(t *testing.T) {
+	var items []metav1.PartialObjectMetadata
+	add := func(namespace, name string, owners ...metav1.OwnerReference) {
+		items = append(items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, UID: "u", OwnerReferences: owners}})
+	}
+	for i := range 600 {
+		add("a", fmt.Sprintf("child-%d", i), metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Thing",
+			Name: "parent"})
+	}
+	add("z", "mine")
+	var deleted []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		var answer any
+		switch {
+		case r.Method == http.MethodDelete:
+			deleted = append(deleted, r.URL.Path)
+			answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess}
+		case r.URL.Path == "/apis/example.com":
+			answer = metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup"}, Name: "example.com",
+				Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "example.com/v1", Version: "v1"}}}
+		case r.URL.Path == "/apis/example.com/v1":
+			answer = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"},
+				APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true}}}
+		default:
+			page := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList"},
+				ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+			from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+			limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+			to := min(from+limit, len(items))
+			if page.Items = items[from:to]; to < len(items) {
+				page.Continue = strconv.Itoa(to)
+			}
+			answer = page
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(s.Close)
+	runtime, err := apply.New(&rest.Config{Host: s.URL}, s.Client(), apply.ClusterOptions{RequestTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := FindOfUsers(t.Context(), Question{Runtime: runtime, Manifest: &v1beta2.Manifest{},
+		Manifests: func(context.Context) ([]v1beta2.Manifest, error) { return nil, nil },
+		CRDs: []apply.Ref{{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+			Name: "things.example.com"}}})
+	if err != nil || found.Count() != 1 {
+		t.Fatalf("found %s, %v, want z/mine", found, err)
+	}
+	accepted, err := found.Delete(t.Context())
+	if err != nil || len(accepted) != 1 || accepted[0].Name != "mine" ||
+		!slices.Equal(deleted, []string{"/apis/example.com/v1/namespaces/z/things/mine"}) {
+		t.Errorf("accepted %v, %v, sent %q, want the deletion of z/mine", accepted, err, deleted)
 	}
 }

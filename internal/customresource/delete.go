@@ -16,16 +16,9 @@ import (
 // custom resource is already being deleted, it waits for its finalizers, which the operator of the module removes.
 func (f Found) Delete(ctx context.Context) (accepted []apply.Ref, err error) {
 	for _, k := range f.Kinds {
-		page, err := f.question.Runtime.ListInstances(ctx, k.CRD.Name, nextPage, "")
+		refs, err := f.firstDeletable(ctx, k)
 		if err != nil {
 			return accepted, fmt.Errorf("deleting custom resources of users: %w", err)
-		}
-		var refs []apply.Ref
-		for i := range page.Items {
-			o := &page.Items[i]
-			if o.DeletionTime.IsZero() && f.own.isOfUser(o) && f.own.otherOwningManifest(o) == "" {
-				refs = append(refs, o.Ref)
-			}
 		}
 		left, err := f.question.Runtime.Delete(ctx, refs, nil)
 		for _, r := range left.Remaining {
@@ -39,6 +32,28 @@ func (f Found) Delete(ctx context.Context) (accepted []apply.Ref, err error) {
 		}
 	}
 	return accepted, nil
+}
+
+// firstDeletable returns the custom resources of one page that Delete may delete: the first page that has any. Pages
+// without any are common if the operator has made hundreds of custom resources, which the garbage collector deletes.
+func (f Found) firstDeletable(ctx context.Context, k Kind) (refs []apply.Ref, err error) {
+	next := ""
+	for range maxPages {
+		page, err := f.question.Runtime.ListInstances(ctx, k.CRD.Name, nextPage, next)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			o := &page.Items[i]
+			if o.DeletionTime.IsZero() && f.own.isOfUser(o) && f.own.otherOwningManifest(o) == "" {
+				refs = append(refs, o.Ref)
+			}
+		}
+		if next = page.Continue; len(refs) > 0 || next == "" {
+			break
+		}
+	}
+	return refs, nil
 }
 
 // isDeletionAllowedByUser reports whether the user allows the deletion of custom resources.
