@@ -29,7 +29,9 @@
 //	catalog entry without source  the Kyma        yes
 //
 // A Kyma, Manifest or source counts as missing only if the API server of the control plane returns NotFound. An object
-// that is missing in the cache of the manager does not count as missing for that reason alone.
+// that is missing in the cache of the manager does not count as missing for that reason alone. A Manifest of which a
+// runtime has objects does not count as missing either if it exists in this runtime: the runtime is a control plane,
+// too, and the Manifest belongs to its own manager.
 //
 // # What it does not do
 //

@@ -157,6 +157,9 @@ func TestDeletedKymasAreForgotten(t *testing.T) {
 	}
 }
 
+// manifestsPath is the path of the Manifests of a runtime that is a control plane, too.
+const manifestsPath = "/apis/operator.kyma-project.io/v1beta2/namespaces/n/manifests"
+
 // server is a fake API server of a runtime with one list of objects for each kind, by path.
 type server struct {
 	*httptest.Server
@@ -176,11 +179,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: s.lists[r.URL.Path]}
 	switch collection := r.URL.Path[:strings.LastIndex(r.URL.Path, "/")]; {
 	case r.URL.Path == "/apis/operator.kyma-project.io/v1beta2":
-		body = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"},
-			APIResources: []metav1.APIResource{
-				{Name: "moduletemplates", Kind: "ModuleTemplate", Namespaced: true},
-				{Name: "modulereleasemetas", Kind: "ModuleReleaseMeta", Namespaced: true},
-			}}
+		served := []metav1.APIResource{
+			{Name: "moduletemplates", Kind: "ModuleTemplate", Namespaced: true},
+			{Name: "modulereleasemetas", Kind: "ModuleReleaseMeta", Namespaced: true},
+		}
+		if s.lists[manifestsPath] != nil {
+			served = append(served, metav1.APIResource{Name: "manifests", Kind: "Manifest", Namespaced: true})
+		}
+		body = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, APIResources: served}
 	case r.Method == http.MethodDelete && s.changed[r.URL.Path]:
 		w.WriteHeader(http.StatusConflict)
 		body = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: metav1.StatusReasonConflict}
@@ -193,11 +199,17 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess}
 	case strings.Contains(collection, "/namespaces/"):
 		before, kind, _ := strings.Cut(collection, "/namespaces/kyma-system")
-		for _, o := range s.lists[before+kind] {
-			if strings.HasSuffix(r.URL.Path, "/"+o.Name) {
-				body = o
-			}
+		objects := s.lists[before+kind]
+		at := slices.IndexFunc(objects, func(o metav1.PartialObjectMetadata) bool {
+			return strings.HasSuffix(r.URL.Path, "/"+o.Name)
+		})
+		if at < 0 {
+			w.WriteHeader(http.StatusNotFound)
+			body = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: metav1.StatusReasonNotFound,
+				Details: &metav1.StatusDetails{Name: "x"}}
+			break
 		}
+		body = objects[at]
 	}
 	_ = json.NewEncoder(w).Encode(body)
 }
@@ -294,6 +306,7 @@ func TestSweepKeepsObjectsOfOthers(t *testing.T) {
 		kind    string // path of the list; "" for ConfigMaps
 		edit    edit
 		changed bool
+		inner   string // the Manifest of a runtime that is a control plane, too
 		reports bool
 		deletes bool
 	}{
@@ -315,6 +328,12 @@ func TestSweepKeepsObjectsOfOthers(t *testing.T) {
 		"Copied": {reason: "a user has copied an object of the module", edit: func(o *metav1.PartialObjectMetadata) {
 			o.ManagedFields[0].Manager = "kubectl"
 		}},
+		"InnerControlPlane": {reason: "the runtime is a control plane, and its own manager has applied it",
+			inner: "gone"},
+		"InnerCoOwner": {reason: "a module of the control plane in the runtime contains it", inner: "shared",
+			edit: annotated(apply.AnnotationCoOwners, "n/shared")},
+		"InnerOther": {reason: "the control plane in the runtime does not know it either", inner: "other",
+			reports: true, deletes: true},
 		"Changed": {reason: "it has changed since it was listed", changed: true, reports: true, deletes: false},
 	}
 	for name, c := range cases {
@@ -331,6 +350,10 @@ func TestSweepKeepsObjectsOfOthers(t *testing.T) {
 			}
 			s := &server{changed: map[string]bool{path: c.changed}, lists: map[string][]metav1.PartialObjectMetadata{
 				cmp.Or(c.kind, "/api/v1/configmaps"): {o}}}
+			if c.inner != "" {
+				s.lists[manifestsPath] = []metav1.PartialObjectMetadata{{TypeMeta: o.TypeMeta,
+					ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: c.inner, UID: "u"}}}
+			}
 			s.Server = httptest.NewServer(s)
 			t.Cleanup(s.Close)
 			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}

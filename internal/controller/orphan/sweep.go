@@ -126,7 +126,7 @@ func (r *Reconciler) sweepRuntimeIfReachable(ctx context.Context, kyma *v1beta2.
 		return types.NamespacedName{}, nil
 	})
 	if err == nil {
-		objects, err = r.withoutCoOwner(ctx, appliedByModule(objects))
+		objects, err = r.withoutCoOwner(ctx, rt, appliedByModule(objects))
 	}
 	if err == nil {
 		r.setCount(m, objectOrphan, len(objects))
@@ -185,7 +185,7 @@ func (r *Reconciler) findOrphans(
 			}
 			id := fmt.Sprintf("%T %s", kind, key)
 			if _, known := missing[id]; !known {
-				if missing[id], err = r.isMissing(ctx, key, kind); err != nil {
+				if missing[id], err = r.isSourceMissing(ctx, rt, key, kind); err != nil {
 					return nil, err
 				}
 			}
@@ -221,7 +221,7 @@ func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply
 // withoutCoOwner returns those of the orphaned objects that no other module contains. If a co-owner of an object
 // exists, the object belongs to this co-owner. A co-owner in another namespace belongs to another control plane, and
 // counts as existing.
-func (r *Reconciler) withoutCoOwner(ctx context.Context, found []apply.ObjectMetadata) (
+func (r *Reconciler) withoutCoOwner(ctx context.Context, rt *runtimes.Runtime, found []apply.ObjectMetadata) (
 	[]apply.ObjectMetadata, error) {
 	var left []apply.ObjectMetadata
 	for i := range found {
@@ -230,7 +230,7 @@ func (r *Reconciler) withoutCoOwner(ctx context.Context, found []apply.ObjectMet
 			key, ok := manifestNamed(name, r.Namespace)
 			if isMissing = isMissing && ok; isMissing {
 				var err error
-				if isMissing, err = r.isMissing(ctx, key, &v1beta2.Manifest{}); err != nil {
+				if isMissing, err = r.isSourceMissing(ctx, rt, key, &v1beta2.Manifest{}); err != nil {
 					return nil, err
 				}
 			}
@@ -240,6 +240,24 @@ func (r *Reconciler) withoutCoOwner(ctx context.Context, found []apply.ObjectMet
 		}
 	}
 	return left, nil
+}
+
+// isSourceMissing reports whether the source of an object in a runtime exists neither in the control plane nor, if it
+// is a Manifest, in the runtime. If the runtime itself has the Manifest, the runtime is a control plane, too, and its
+// own manager has applied the object: both managers usually have the same namespace.
+func (r *Reconciler) isSourceMissing(ctx context.Context, rt *runtimes.Runtime, key types.NamespacedName,
+	kind client.Object) (bool, error) {
+	missing, err := r.isMissing(ctx, key, kind)
+	if _, isManifest := kind.(*v1beta2.Manifest); err != nil || !missing || !isManifest {
+		return missing, err
+	}
+	_, err = rt.Get(ctx, apply.Ref{Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version,
+		Kind: v1beta2.KindManifest, Namespace: key.Namespace, Name: key.Name})
+	switch loop.Reason(err) {
+	case apply.ObjectNotFound, apply.NamespaceNotFound, apply.KindUnknown:
+		return true, nil
+	}
+	return false, err
 }
 
 // isMissing reports whether an object exists neither in the cache nor in the API server.
