@@ -7,7 +7,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/restored"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -34,16 +33,8 @@ func (r *Reconciler) markLostModules(ctx context.Context, kyma *v1beta2.Kyma, rt
 	if err != nil {
 		return err
 	}
-	catalog, failed := r.catalog.Lookup(ctx)
-	mandatory := map[string]bool{}
-	for _, request := range channel.MandatoryRequests(catalog, kyma) {
-		mandatory[request.Module] = true
-	}
-	if err := failed(); err != nil {
-		return err
-	}
 	var recreated []string
-	for _, lost := range restored.FindLost(kyma, remote, manifests, mandatory) {
+	for _, lost := range restored.FindLost(kyma, remote, manifests) {
 		if lost.Manifest == nil {
 			recreated = append(recreated, lost.Name)
 		}

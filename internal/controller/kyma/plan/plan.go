@@ -75,7 +75,8 @@ type Inputs struct {
 }
 
 // Resolve returns all modules of a runtime in this order: the requested modules in the order of spec, the modules to be
-// removed, the mandatory modules.
+// removed, the mandatory modules. A mandatory module that nothing requests is not removed if a restored control plane
+// has lost its ModuleReleaseMeta, too: it gets a blocker, and is among the modules to be removed.
 func Resolve(in Inputs) []Module {
 	assigned := map[*v1beta2.Manifest]bool{}
 	decide := func(m Module, r channel.Request) Module {
@@ -130,9 +131,32 @@ func Resolve(in Inputs) []Module {
 				in.Remote, &spec)))
 		}
 		removed.MayDeleteCustomResources = in.mayDeleteCustomResources(of, m.IsMandatory())
+		if hasLostRelease(m) {
+			removed.IsRequested, removed.Decision = true, channel.Decision{Module: of, Blocker: lostReleaseBlocker(m)}
+		}
 		all = append(all, removed)
 	}
 	return append(all, mandatory...)
+}
+
+// hasLostRelease reports whether a mandatory module that no ModuleReleaseMeta requests has to stay in the runtime. The
+// Manifest of such a module has never had a version: the Kyma controller created it because the runtime has the module
+// and the Manifest was missing (package restored). In a control plane that was restored from a backup, a missing
+// ModuleReleaseMeta does not mean that somebody has deleted it. If the runtime turns out to have no object of the
+// module, except objects that stay after the module, the module was removed just before the manager stopped.
+func hasLostRelease(m *v1beta2.Manifest) bool {
+	wasRemoved := m.IsInventoryReadFromRuntime() &&
+		!slices.ContainsFunc(m.Status.Synced, func(r v1beta2.Resource) bool { return !r.Keep })
+	return m.IsMandatory() && m.IsRestored() && m.Spec.Version == "" && m.DeletionTimestamp.IsZero() && !wasRemoved
+}
+
+// lostReleaseBlocker returns the blocker of a module for which hasLostRelease returns true.
+func lostReleaseBlocker(m *v1beta2.Manifest) *channel.Blocker {
+	return &channel.Blocker{Code: v1beta2.ReasonRestoredOlder, Object: "module " + m.ModuleName(), KeepInstalled: true,
+		Message: fmt.Sprintf("the runtime has version %s of the mandatory module %s, but this control plane was "+
+			"restored from an older state without its ModuleReleaseMeta, so nothing is changed: apply the "+
+			"ModuleReleaseMeta, or remove the module from the runtime: kubectl delete -n %s manifest %s",
+			m.Annotations[v1beta2.AnnotationRuntimeVersion], m.ModuleName(), m.Namespace, m.Name)}
 }
 
 // upgradeDuringDeletion returns the decision d if it upgrades a Manifest that is being deleted: d must have a higher

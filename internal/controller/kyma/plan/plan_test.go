@@ -750,3 +750,71 @@ func TestWithOperatorOf(t *testing.T) {
 		t.Errorf("annotations differ, or the Manifest was changed (-want +got):\n%s", diff)
 	}
 }
+
+// TestResolveLostRelease checks that a mandatory module stays in the runtime if a restored control plane has lost both
+// its Manifest, which the Kyma controller has created again, and its ModuleReleaseMeta.
+func TestResolveLostRelease(t *testing.T) {
+	recreated := func(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
+		m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "kcp-system", Name: "a-guard-1",
+			Labels: map[string]string{v1beta2.LabelModuleName: "guard", v1beta2.LabelMandatoryModule: v1beta2.ValueTrue,
+				v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager},
+			Annotations: map[string]string{v1beta2.AnnotationRuntimeVersion: "2.0.0"},
+		}}
+		if edit != nil {
+			edit(m)
+		}
+		return m
+	}
+	cases := map[string]struct {
+		reason   string
+		manifest *v1beta2.Manifest
+		stays    bool
+	}{
+		"NotReadYet": {"the inventory is not known yet", recreated(nil), true},
+		"Installed": {"the runtime has its objects", recreated(func(m *v1beta2.Manifest) {
+			m.Status.Synced = []v1beta2.Resource{{Kind: "ConfigMap", Name: "x"}}
+			m.Status.AppliedDigest, m.Status.Version = v1beta2.DigestUnknown, "2.0.0"
+		}), true},
+		"Absent": {"it was removed just before the manager stopped", recreated(func(m *v1beta2.Manifest) {
+			m.Status.AppliedDigest = v1beta2.DigestUnknown
+		}), false},
+		"Kept": {"it was removed just before the manager stopped, and one of its objects stays",
+			recreated(func(m *v1beta2.Manifest) {
+				m.Status.Synced = []v1beta2.Resource{{Kind: "ConfigMap", Name: "x", Keep: true}}
+				m.Status.AppliedDigest, m.Status.Version = v1beta2.DigestUnknown, "2.0.0"
+			}), false},
+		"Deleted": {"a person removes it", recreated(func(m *v1beta2.Manifest) {
+			m.DeletionTimestamp = new(metav1.Now())
+		}), false},
+		"Removed": {"the Manifest was not lost, so somebody has removed the ModuleReleaseMeta",
+			recreated(func(m *v1beta2.Manifest) { m.Spec.Version = "2.0.0" }), false},
+		"Disabled": {"the admin of the runtime disables a module that is not mandatory",
+			recreated(func(m *v1beta2.Manifest) { delete(m.Labels, v1beta2.LabelMandatoryModule) }), false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := Resolve(Inputs{Kyma: &v1beta2.Kyma{}, Remote: &v1beta2.Kyma{},
+				Manifests: map[string]*v1beta2.Manifest{c.manifest.Name: c.manifest}})
+			if len(got) != 1 || got[0].Manifest != c.manifest || got[0].IsRequested != c.stays {
+				t.Fatalf("%s: got %+v, want that it stays: %t", c.reason, got, c.stays)
+			}
+			b := got[0].Decision.Blocker
+			if !c.stays {
+				if b != nil {
+					t.Errorf("%s: got %v, want no blocker", c.reason, b)
+				}
+				return
+			}
+			if b == nil || b.Code != v1beta2.ReasonRestoredOlder || !b.KeepInstalled ||
+				!strings.Contains(b.Message, "version 2.0.0 of the mandatory module guard") ||
+				!strings.Contains(b.Message, "kubectl delete -n kcp-system manifest a-guard-1") {
+				t.Errorf("%s: got %v, want a blocker that keeps version 2.0.0", c.reason, b)
+			}
+			before := []v1beta2.MandatoryModuleStatus{{Name: "guard", Version: "2.0.0"}}
+			if kept := InstalledMandatory(got, before); len(kept) != 1 {
+				t.Errorf("%s: the status has %v, want the entry in the runtime", c.reason, kept)
+			}
+		})
+	}
+}

@@ -4,7 +4,7 @@
 //
 // # Use
 //
-//	for _, lost := range restored.FindLost(kyma, remote, manifests, mandatory) { … }
+//	for _, lost := range restored.FindLost(kyma, remote, manifests) { … }
 //	err := restored.MarkOrCreateManifest(ctx, client, kyma, lost, prepare)
 //
 // # How it works
@@ -29,10 +29,9 @@
 //
 // # What it does not do
 //
-// The package makes no request to a runtime, and decides nothing about versions: package channel does that. [FindLost]
-// does not find a mandatory module whose Manifest and ModuleReleaseMeta were both lost. Without the ModuleReleaseMeta
-// the control plane does not request the module, so a new Manifest would be deleted at once, and its deletion would
-// uninstall the module.
+// The package makes no request to a runtime, and decides nothing about versions: package channel does that. The package
+// does not keep the module of a new Manifest if nothing requests it: package plan keeps a mandatory module whose
+// ModuleReleaseMeta was lost, too.
 package restored
 
 import (
@@ -64,21 +63,19 @@ type Module struct {
 }
 
 // FindLost returns the lost modules of a Kyma, sorted by name. The caller has to pass each lost module to
-// [MarkOrCreateManifest]. remote is the Kyma in the runtime, or nil. manifests are the Manifests of the Kyma. mandatory
-// are the names of the mandatory modules that the control plane requests. The first matching row decides about a
-// module:
+// [MarkOrCreateManifest]. remote is the Kyma in the runtime, or nil. manifests are the Manifests of the Kyma. The first
+// matching row decides about a module:
 //
 //	   entry of the module              Manifest                        version in the runtime
 //	1  handed over, or never installed                                  (not lost)
-//	2  mandatory, but not requested     none                            (not lost)
-//	3  newer in the runtime, installed  has this version and inventory  (not lost)
-//	4  newer in the runtime             any other, or none              that of the entry in the runtime
-//	5  installed                        none, or without status         that of the entry
-//	6  none in a Kyma without status    without status                  unknown
-//	7  any other                                                        (not lost)
+//	2  newer in the runtime, installed  has this version and inventory  (not lost)
+//	3  newer in the runtime             any other, or none              that of the entry in the runtime
+//	4  installed                        none, or without status         that of the entry
+//	5  none in a Kyma without status    without status                  unknown
+//	6  any other                                                        (not lost)
 //
 // A module that is being deleted counts as not installed, because its Manifest is deleted before its status entry.
-func FindLost(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, mandatory map[string]bool) []Module {
+func FindLost(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) []Module {
 	names := map[string]bool{}
 	for _, k := range []*v1beta2.Kyma{kyma, remote} {
 		if k != nil {
@@ -96,8 +93,7 @@ func FindLost(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest
 	}
 	var all []Module
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		lost := lostModule(kyma, remote, manifestOf(manifests, name), name, lostStatus)
-		if lost != nil && (lost.Manifest != nil || !lost.IsMandatory || mandatory[name]) {
+		if lost := lostModule(kyma, remote, manifestOf(manifests, name), name, lostStatus); lost != nil {
 			all = append(all, *lost)
 		}
 	}

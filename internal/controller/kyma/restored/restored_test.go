@@ -138,7 +138,7 @@ func TestFind(t *testing.T) {
 				manifests["manifest"] = c.manifest
 			}
 			got := ""
-			for _, lost := range FindLost(c.kyma, c.remote, manifests, map[string]bool{"m": true}) {
+			for _, lost := range FindLost(c.kyma, c.remote, manifests) {
 				got += lost.Version
 				if lost.Manifest != c.manifest {
 					t.Errorf("%s: found another Manifest: %v", c.reason, lost.Manifest)
@@ -151,15 +151,11 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindNotRequested checks that FindLost does not return a mandatory module whose Manifest and ModuleReleaseMeta are
-// both lost. Nothing requests the module any more, so a new Manifest would be deleted at once and would uninstall the
-// module. Therefore no Manifest is created.
-func TestFindNotRequested(t *testing.T) {
+// TestFindMandatory checks that FindLost returns a mandatory module whose Manifest is lost, whether or not its
+// ModuleReleaseMeta is lost, too. With the Manifest, the objects of the module in the runtime do not count as orphans.
+func TestFindMandatory(t *testing.T) {
 	remote := mandatoryWith("2.0.0", change("2.0.0", 3), 4)
-	if lost := FindLost(kymaWith(nil, 1), remote, nil, nil); len(lost) > 0 {
-		t.Errorf("got %v, want nothing", lost)
-	}
-	lost := FindLost(kymaWith(nil, 1), remote, nil, map[string]bool{"m": true})
+	lost := FindLost(kymaWith(nil, 1), remote, nil)
 	if len(lost) != 1 || !lost[0].IsMandatory {
 		t.Fatalf("got %v, want the mandatory module", lost)
 	}
