@@ -41,7 +41,7 @@ type Owner struct {
 	// Kyma is the namespace/name of the owning Kyma in the control plane.
 	Kyma string `json:"kyma"`
 	// UID is the UID of the owning Kyma. A Kyma that was deleted and created again under the same name has another UID,
-	// but counts as the same owner.
+	// but counts as the same owner, except for a claim with Claim.ByUID.
 	UID types.UID `json:"uid,omitempty"`
 	// Cluster identifies the runtime by the UID of its Namespace kube-system. "" means that it is not known.
 	Cluster string `json:"cluster,omitempty"`
@@ -99,6 +99,11 @@ type Claim struct {
 	Server string
 	// Take is true if the Kyma may take the runtime over from another owner.
 	Take bool
+	// ByUID is true for a claim that speaks for exactly one UID of a Kyma, as a tombstone does. A record then is ours
+	// if it names this UID, whatever its control plane is, because the UID of a Kyma is unique in all clusters: a
+	// control plane that was restored into another cluster recognizes its own records. A record with another UID
+	// belongs to a later Kyma of the same name.
+	ByUID bool
 }
 
 // Found is what a caller has to know after its claim was accepted.
@@ -146,7 +151,9 @@ func (e *Refusal) Reason() string { return e.Code }
 //	9                                                                      accepted: a new runtime, or one of an earlier
 //	                                                                       version, which wrote only owned-by
 //
-// If Claim.Take is true, rows 1 to 5 and row 8 of the table do not refuse the claim.
+// If Claim.Take is true, rows 1 to 5 and row 8 of the table do not refuse the claim. If Claim.ByUID is true, a record
+// with the Kyma and the UID of the claim does not match row 1, and any other record matches row 1 or 2. If this record
+// is of another control plane, row 6 does not match, so the cluster is read and compared.
 func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 	owner, other := ownerOf(seen.Annotations, c)
 	moved := func(cluster string) bool { return c.Me.Cluster != "" && cluster != "" && cluster != c.Me.Cluster }
@@ -158,7 +165,7 @@ func Decide(seen Seen, c Claim) (found Found, needsCluster bool, err error) {
 				"take " + c.kymaNameWithoutNamespace()}
 	case isOurs && moved(owner.Cluster) && !c.Take:
 		return found, false, c.clusterReplacedRefusal(owner.Cluster)
-	case isOurs && owner.Cluster != "" && !moved(owner.Cluster):
+	case isOurs && owner.Cluster != "" && !moved(owner.Cluster) && owner.ControlPlane == c.Me.ControlPlane:
 		return Found{Owner: c.ownerRecord(owner.Cluster), IsRecorded: true}, false, nil
 	case seen.Cluster == "":
 		return found, true, nil
@@ -195,11 +202,15 @@ func ownerOf(annotations map[string]string, c Claim) (owner *Owner, conflict str
 	case err != nil:
 		return nil, fmt.Sprintf("belongs to an owner that is not known, because the annotation %s on its Kyma "+
 			"cannot be read (%v)", v1beta2.AnnotationOwner, err)
+	case c.ByUID && o.Kyma == c.Me.Kyma && o.UID == c.Me.UID:
 	case o.ControlPlane != c.Me.ControlPlane:
 		return &o, fmt.Sprintf("belongs to Kyma %s of another control plane (UID %s)", clip(o.Kyma),
 			clip(o.ControlPlane))
 	case o.Kyma != c.Me.Kyma:
 		return &o, fmt.Sprintf("belongs to Kyma %s of this control plane", clip(o.Kyma))
+	case c.ByUID:
+		return &o, fmt.Sprintf("belongs to another Kyma %s of this control plane (UID %s)", clip(o.Kyma),
+			clip(string(o.UID)))
 	}
 	return &o, ""
 }

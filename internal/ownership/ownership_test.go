@@ -31,11 +31,17 @@ func recordAnnotations(o Owner) map[string]string { return annotations(o.Encode(
 
 func TestDecide(t *testing.T) {
 	ours := Owner{ControlPlane: "cp", Kyma: "kcp-system/a", UID: "old", Cluster: "c1"}
+	sameUID := Owner{ControlPlane: "cp", Kyma: "kcp-system/a", UID: "new", Cluster: "c1"}
+	lostPlane := sameUID
+	lostPlane.ControlPlane = "lost"
+	otherUID := lostPlane
+	otherUID.UID = "later"
 	cases := map[string]struct {
 		reason  string
 		seen    Seen
 		known   string // the cluster that the Kyma used last
 		take    bool
+		byUID   bool
 		needs   bool
 		code    string   // of the refusal; "" if the claim is accepted
 		message []string // parts of the message
@@ -141,10 +147,43 @@ func TestDecide(t *testing.T) {
 			want: Found{Owner: Owner{"cp", "kcp-system/a", "new", "c1"}, IsRecorded: true,
 				TakenFrom: "this Kyma had the cluster with UID c2"},
 		},
+		"ByUID": {
+			reason: "the usual tombstone", seen: Seen{recordAnnotations(sameUID), ""}, byUID: true, known: "c1",
+			want: Found{Owner: sameUID, IsRecorded: true},
+		},
+		"ByUIDLater": {
+			reason: "a Kyma of the same name has used the runtime later", byUID: true,
+			seen: Seen{recordAnnotations(ours), ""}, code: v1beta2.ReasonRuntimeTaken,
+			message: []string{"another Kyma kcp-system/a of this control plane (UID old)"},
+		},
+		"ByUIDLost": {
+			reason: "the control plane was restored into another cluster: is the runtime this cluster?", byUID: true,
+			seen: Seen{recordAnnotations(lostPlane), ""}, needs: true,
+		},
+		"ByUIDLostRead": {
+			reason: "the control plane was restored into another cluster", byUID: true, known: "c1",
+			seen: Seen{recordAnnotations(lostPlane), "c1"}, want: Found{Owner: sameUID, IsRecorded: true},
+		},
+		"ByUIDLostItself": {
+			reason: "the control plane was restored into a cluster that was a runtime", byUID: true,
+			seen: Seen{recordAnnotations(lostPlane), "cp"}, code: v1beta2.ReasonRuntimeIsControlPlane,
+		},
+		"ByUIDLostMoved": {
+			reason: "the record was copied from another cluster", byUID: true, known: "c1",
+			seen: Seen{recordAnnotations(lostPlane), "c2"}, code: v1beta2.ReasonRuntimeReplaced,
+		},
+		"ByUIDLostLater": {
+			reason: "another Kyma of the lost control plane has used the runtime later", byUID: true,
+			seen: Seen{recordAnnotations(otherUID), ""}, code: v1beta2.ReasonRuntimeTaken,
+		},
+		"LostWithSameUID": {
+			reason: "a Kyma has to take the runtime over", code: v1beta2.ReasonRuntimeTaken,
+			seen: Seen{recordAnnotations(lostPlane), ""},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			claim := Claim{Me: me, Server: "https://c", Take: c.take}
+			claim := Claim{Me: me, Server: "https://c", Take: c.take, ByUID: c.byUID}
 			claim.Me.Cluster = c.known
 			got, needs, err := Decide(c.seen, claim)
 			refusal, _ := errors.AsType[*Refusal](err)

@@ -64,9 +64,14 @@ type TombstoneOptions struct {
 //	2  another Kyma of that name exists                delete the tombstone: that Kyma or the orphan sweep takes over
 //	3  the access Secret was removed                   delete the tombstone: the cluster was removed
 //	4  the runtime cannot be reached                   wait: the pool reports when it can be reached
-//	5  the runtime belongs to another owner            delete the tombstone: nothing may be changed there
+//	5  the runtime has the record of another owner,    delete the tombstone: nothing may be changed there
+//	   or of a Kyma of that name with another UID
 //	6  objects of the tombstone exist in the runtime   delete these objects
 //	7  otherwise                                       delete the tombstone
+//
+// A tombstone speaks for exactly one Kyma, which its UID identifies. If the control plane is restored from a backup, a
+// tombstone in the backup may be older than the Kyma that uses the runtime now, or the record in the runtime may name
+// the lost control plane. In both cases the UID in the record decides (Claim.ByUID in package ownership).
 type Tombstones struct {
 	*Reconciler
 	options TombstoneOptions
@@ -275,9 +280,10 @@ func (n *tombstoneRun) connectOrDeleteTombstone(ctx context.Context) error {
 		annotations = remote.GetAnnotations()
 	}
 	if err == nil || isAbsent(err) {
-		_, err = ownership.Verify(ctx, rt.Cluster, annotations, ownership.Claim{Server: rt.Server, Me: ownership.Owner{
-			ControlPlane: n.controller.options.ControlPlaneID, Kyma: n.kyma.Namespace + "/" + n.kyma.Name,
-			UID: n.kyma.UID, Cluster: n.tombstone.ClusterID}})
+		_, err = ownership.Verify(ctx, rt.Cluster, annotations, ownership.Claim{
+			Server: rt.Server, ByUID: true, Me: ownership.Owner{
+				ControlPlane: n.controller.options.ControlPlaneID, Kyma: n.kyma.Namespace + "/" + n.kyma.Name,
+				UID: n.tombstone.UID, Cluster: n.tombstone.ClusterID}})
 	}
 	if refusal, ok := errors.AsType[*ownership.Refusal](err); ok {
 		return n.deleteTombstone(ctx, metrics.TombstoneReplaced, refusal.Problem)

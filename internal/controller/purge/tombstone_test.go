@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
@@ -159,6 +161,12 @@ func (s *server) withRemote(owner string) {
 	s.served = true
 }
 
+// withRecord sets the record of the owner on the Kyma in the runtime. withRemote has to be called first.
+func (s *server) withRecord(o ownership.Owner) {
+	metadata := s.objects[remotePath]["metadata"].(map[string]any)
+	metadata["annotations"].(map[string]any)[v1beta2.AnnotationOwner] = o.Encode()
+}
+
 func TestTombstones(t *testing.T) {
 	live := func(uid string) *v1beta2.Kyma {
 		k := kyma(0, v1beta2.FinalizerKyma)
@@ -168,11 +176,15 @@ func TestTombstones(t *testing.T) {
 		}
 		return k
 	}
+	recorded := func(controlPlane string, uid types.UID) *ownership.Owner {
+		return &ownership.Owner{ControlPlane: controlPlane, Kyma: "n/k", UID: uid, Cluster: "uid-kube-system"}
+	}
 	cases := map[string]struct {
 		reason  string
 		objects []client.Object
 		access  bool
 		owner   string // of the Kyma in the runtime
+		record  *ownership.Owner
 		// controlPlane means that the runtime is a control plane, too.
 		controlPlane bool
 		left         bool
@@ -212,12 +224,36 @@ func TestTombstones(t *testing.T) {
 			writes: []string{"DELETE " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath,
 				"DELETE " + remotePath, "DELETE " + ourCRDPath}, event: "nothing of its 6 objects",
 		},
+		"Recorded": {
+			reason: "the record names the Kyma of the tombstone", record: recorded("cp", "u"),
+			access: true, owner: "n/k",
+			writes: []string{"DELETE " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath,
+				"DELETE " + remotePath, "DELETE " + ourCRDPath}, event: "nothing of its 6 objects",
+		},
+		"LaterKyma": {
+			reason: "the tombstone is from a backup, and a later Kyma of the same name has used the runtime",
+			access: true, owner: "n/k", record: recorded("cp", "later"),
+			event: "belongs to another Kyma n/k of this control plane (UID later)",
+		},
+		"LostControlPlane": {
+			reason: "the control plane was restored into another cluster", record: recorded("lost", "u"),
+			access: true, owner: "n/k",
+			writes: []string{"DELETE " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath,
+				"DELETE " + remotePath, "DELETE " + ourCRDPath}, event: "nothing of its 6 objects",
+		},
+		"LaterKymaOfLostControlPlane": {
+			reason: "the same, but the backup is older than the Kyma that uses the runtime", access: true, owner: "n/k",
+			record: recorded("lost", "later"), event: "belongs to Kyma n/k of another control plane",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			s.add(thingPath+"own", nil)
 			s.withRemote(c.owner)
+			if c.record != nil {
+				s.withRecord(*c.record)
+			}
 			s.isControlPlane = c.controlPlane
 			if c.objects = append(c.objects, tombstoneOf(t)); c.access {
 				c.objects = append(c.objects, accessTo(t, s.URL))
