@@ -80,6 +80,8 @@ type Tombstones struct {
 	// completed has the UID of the last completed tombstone of each Kyma, because the cache may still return this
 	// tombstone. Guarded by mu.
 	completed map[string]types.UID
+	// counted is the number of tombstones that this Tombstones has added to the metric. Guarded by mu.
+	counted int
 }
 
 // NewTombstones checks the options and returns a Tombstones.
@@ -203,12 +205,16 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "end", Do: n.deleteTombstoneOrRequeue})
 }
 
-// countTombstones sets the metric that counts the tombstones of all Kymas.
+// countTombstones updates the metric that counts the tombstones of all Kymas. A process has one Tombstones for each
+// namespace that it serves, and all of them share the metric, so countTombstones adds only the difference.
 func (r *Tombstones) countTombstones(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace),
 		client.UnsafeDisableDeepCopy); err == nil { // an error occurs only when the process ends
-		metrics.Tombstones.Set(float64(len(maps.Items)))
+		metrics.Tombstones.Add(float64(len(maps.Items) - r.counted))
+		r.counted = len(maps.Items)
 	}
 }
 

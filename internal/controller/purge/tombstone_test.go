@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
@@ -370,5 +372,32 @@ func TestRequestIfTombstoneExists(t *testing.T) {
 				t.Errorf("%T of Kyma %s: got %v, want %d requests", o, name, got, want)
 			}
 		}
+	}
+}
+
+// TestCountTombstones checks that the metric is the sum over all namespaces that the process serves.
+func TestCountTombstones(t *testing.T) {
+	value := func() float64 {
+		var m dto.Metric
+		if err := metrics.Tombstones.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		return m.GetGauge().GetValue()
+	}
+	before := value()
+	one, _ := newTombstones(t, Options{}, tombstoneOf(t))
+	none, _ := newTombstones(t, Options{})
+	for range 2 {
+		one.countTombstones(t.Context())
+		none.countTombstones(t.Context())
+		if got := value() - before; got != 1 {
+			t.Errorf("the metric has %v tombstones, want 1", got)
+		}
+	}
+	if err := one.Client.Delete(t.Context(), tombstoneOf(t)); err != nil {
+		t.Fatal(err)
+	}
+	if one.countTombstones(t.Context()); value() != before {
+		t.Errorf("the metric has %v tombstones, want none", value()-before)
 	}
 }
