@@ -102,7 +102,7 @@ func (r *release) findChanges(ctx context.Context, before *inventory) ([]Change,
 		}
 	}
 	if before != nil {
-		for _, ref := range apply.Removed(before.Objects, r.refs) {
+		for _, ref := range r.toPrune(before.Objects) {
 			if !ref.Keep {
 				changes = append(changes, Change{Ref: ref, Action: Delete})
 			}

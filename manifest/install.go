@@ -70,7 +70,7 @@ func (r *release) installOnce(ctx context.Context) (Status, error) {
 	if err := r.applyAllOrDrifted(ctx, now.Digest != "", &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	teardown, err := r.cluster.Delete(ctx, apply.Removed(now.Objects, r.refs), &r.asked)
+	teardown, err := r.cluster.Delete(ctx, r.toPrune(now.Objects), &r.asked)
 	if err != nil {
 		return status, r.wrapError("pruning the objects", err)
 	}
@@ -92,6 +92,12 @@ func (r *release) installOnce(ctx context.Context) (Status, error) {
 		return status, err
 	}
 	return r.callCheckFnAndSetReady(ctx, status)
+}
+
+// toPrune returns those objects of an inventory that the release does not contain any more. toPrune never returns the
+// namespace of the release: it contains all other objects and the inventory, so only UninstallChart may delete it.
+func (r *release) toPrune(recorded []apply.Ref) []apply.Ref {
+	return without(apply.Removed(recorded, r.refs), []apply.Ref{r.namespaceRef()})
 }
 
 // applyAllOrDrifted applies all objects. If the parameter wasApplied is true, an earlier call has applied all objects,

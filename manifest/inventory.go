@@ -24,7 +24,8 @@ type inventory struct {
 }
 
 // labelRelease is a label with the name of the release. InstallOrUpgradeChart sets labelRelease on the inventory
-// ConfigMap, and on a namespace that InstallOrUpgradeChart creates for a release.
+// ConfigMap, on a namespace that InstallOrUpgradeChart creates for a release, and on the namespace of the release if
+// the chart contains it.
 const labelRelease = "operator.kyma-project.io/release"
 
 // annotationNamespaceOnly marks a namespace that InstallOrUpgradeChart has created for a release before any object of

@@ -44,7 +44,7 @@
 // UninstallChart deletes the CustomResources first and waits until they are deleted, because their operator has to
 // clean up before it is deleted. When the CustomResources are deleted, UninstallChart deletes all other objects:
 // workloads before access rights, access rights before CRDs, CRDs before namespaces. The namespace of the release is
-// deleted only if InstallOrUpgradeChart created it or the chart contains it.
+// deleted only by UninstallChart, and only if InstallOrUpgradeChart created it or the chart contains it.
 //
 // # What it does not do
 //

@@ -108,18 +108,21 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 // InstallOrUpgradeChart has created or creates the namespace. A namespace that existed before the installation is not
 // added. The namespace contains the inventory, so the namespace must exist before the inventory is written.
 // addNamespaceIfOwned creates a missing namespace if the parameter createInCluster is true and if either the flag
-// CreateNamespace is set or the chart contains the namespace.
+// CreateNamespace is set or the chart contains the namespace. If the chart contains the namespace, addNamespaceIfOwned
+// adds the label of the release to it, so that UninstallChart recognises the namespace when the inventory in it is
+// already deleted.
 func (r *release) addNamespaceIfOwned(ctx context.Context, createInCluster bool) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{
 			"name": r.namespace, "labels": map[string]any{"name": r.namespace, labelRelease: r.name}}}}
-	ofChart := slices.ContainsFunc(r.objects, func(o *unstructured.Unstructured) bool {
+	inChart := slices.IndexFunc(r.objects, func(o *unstructured.Unstructured) bool {
 		return o.GetAPIVersion() == "v1" && o.GetKind() == "Namespace" && o.GetName() == r.namespace
 	})
+	ofChart := inChart >= 0
 	if !ofChart && (!r.flags.CreateNamespace || r.namespace == "default") {
 		return nil
 	}
-	existing, err := r.cluster.Get(ctx, apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace})
+	existing, err := r.cluster.Get(ctx, r.namespaceRef())
 	switch {
 	case isApplyErrorWithReason(err, apply.ObjectNotFound):
 		if createInCluster {
@@ -132,13 +135,26 @@ func (r *release) addNamespaceIfOwned(ctx context.Context, createInCluster bool)
 		}
 	case err != nil:
 		return r.wrapError("reading the namespace", err)
-	case existing.GetLabels()[labelRelease] != r.name:
+	case existing.GetLabels()[labelRelease] == r.name:
+	case existing.GetLabels()[labelRelease] != "" || !ofChart:
 		return nil
 	}
 	if !ofChart {
 		r.objects = append([]*unstructured.Unstructured{namespace}, r.objects...)
+		return nil
 	}
+	labels := r.objects[inChart].GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[labelRelease] = r.name
+	r.objects[inChart].SetLabels(labels)
 	return nil
+}
+
+// namespaceRef returns the Ref of the namespace of the release.
+func (r *release) namespaceRef() apply.Ref {
+	return apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace}
 }
 
 // encodeAndResolveRefs encodes the objects and custom resources, and determines their Refs. The Refs depend on the

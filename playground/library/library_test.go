@@ -113,6 +113,15 @@ func uninstall(t *testing.T, info manifest.InstallInfo) {
 	}
 }
 
+// checkNamespaceStays fails the test if the namespace does not exist or is being deleted.
+func checkNamespaceStays(t *testing.T, name string) {
+	t.Helper()
+	if n, err := kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{}); err != nil ||
+		n.DeletionTimestamp != nil {
+		t.Errorf("the namespace does not stay: %v, %v", n, err)
+	}
+}
+
 // pendingOf returns Status.Pending of ConsistencyCheck as one text. pendingOf is "" if the installation is consistent.
 func pendingOf(t *testing.T, info manifest.InstallInfo) string {
 	t.Helper()
@@ -332,6 +341,70 @@ func TestNamespaces(t *testing.T) {
 		!strings.Contains(err.Error(), "CreateNamespace") {
 		t.Errorf("without a namespace: %v", err)
 	}
+}
+
+// TestNamespaceNotPruned: an upgrade does not delete the namespace of the release, even if the flag CreateNamespace is
+// not set any more. UninstallChart deletes the namespace.
+func TestNamespaceNotPruned(t *testing.T) {
+	t.Parallel()
+	info := shopInfo("later")
+	install(t, info)
+	delete(info.ConfigFlags, "CreateNamespace")
+	if changes, err := manifest.Diff(t.Context(), info); err != nil || len(changes) > 0 {
+		t.Errorf("without the flag CreateNamespace: %v, %v", changes, err)
+	}
+	install(t, info)
+	checkNamespaceStays(t, "later")
+	if got := pendingOf(t, info); got != "" {
+		t.Errorf("after the upgrade: %s", got)
+	}
+	uninstall(t, info)
+	checkNothingLeft(t, "later")
+}
+
+// TestNamespaceOfChart: if the chart contains the namespace of the release, the uninstallation is ready only when the
+// namespace is deleted, although the inventory in the namespace is deleted earlier.
+func TestNamespaceOfChart(t *testing.T) {
+	t.Parallel()
+	const name = "of-chart"
+	info := shopInfo(name)
+	info.Path = t.TempDir()
+	if err := os.WriteFile(filepath.Join(info.Path, "a.yaml"), []byte("apiVersion: v1\nkind: Namespace\n"+
+		"metadata: {name: "+name+"}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	install(t, info)
+	namespaces := kube.CoreV1().Namespaces()
+	setFinalizers := func(list string) {
+		t.Helper()
+		if _, err := namespaces.Patch(t.Context(), name, types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":`+list+`}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setFinalizers(`["example.com/hold"]`)
+	end := time.Now().Add(deadline)
+	for {
+		status, err := manifest.UninstallChart(t.Context(), info)
+		if err != nil || status.Ready {
+			t.Fatalf("while the namespace exists: %+v, %v", status, err)
+		}
+		if _, err := kube.CoreV1().ConfigMaps(name).Get(t.Context(), "inventory."+name,
+			metav1.GetOptions{}); client.IgnoreNotFound(err) == nil && err != nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the inventory is not deleted")
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	if status, err := manifest.UninstallChart(t.Context(), info); err != nil || status.Ready ||
+		!strings.Contains(strings.Join(status.Pending, " "), "Namespace "+name) {
+		t.Errorf("without the inventory: %+v, %v", status, err)
+	}
+	setFinalizers("null")
+	uninstall(t, info)
+	checkNothingLeft(t, name)
 }
 
 // TestKeep: an object with the annotation to keep it is not deleted, and neither is its namespace.
