@@ -2,9 +2,12 @@ package apply
 
 import (
 	"context"
+	"net/http"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces. ListByLabel
@@ -27,6 +30,48 @@ func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, 
 		listed.items[i].Keep = listed.items[i].isKept()
 	}
 	return listed.items, listed.next != "", nil
+}
+
+// ListObjectsByLabel returns the objects of a kind that match a label selector, in all namespaces, with their whole
+// content. ListObjectsByLabel requests the objects in pages of 500, or in smaller pages if a page is too large.
+func (c *Cluster) ListObjectsByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string) (
+	[]*unstructured.Unstructured, error) {
+	res, err := c.resourceOf(ctx, gvk)
+	if err != nil {
+		return nil, err
+	}
+	var all []*unstructured.Unstructured
+	r := request{method: http.MethodGet, path: res.urlPath(gvk.GroupVersion(), "", ""),
+		operation: "listing " + res.plural}
+	for q := (pageQuery{limit: listed, selector: selector}); ; {
+		var list struct {
+			Metadata struct {
+				ResourceVersion string `json:"resourceVersion"`
+				Continue        string `json:"continue"`
+			} `json:"metadata"`
+			Items []map[string]any `json:"items"`
+		}
+		err := c.requestPageShrinkingIfTooLarge(ctx, &r, &q, func(_ int, body []byte) error {
+			err := utiljson.Unmarshal(body, &list)
+			if err == nil && list.Metadata.ResourceVersion == "" {
+				err = errNoList
+			}
+			return err
+		})
+		if err != nil {
+			c.forgetIfUnknown(gvk, err)
+			return nil, err
+		}
+		for _, content := range list.Items {
+			all = append(all, &unstructured.Unstructured{Object: content})
+		}
+		if list.Metadata.Continue == "" {
+			return all, nil
+		}
+		if !q.advanceTo(list.Metadata.Continue) {
+			return nil, endlessList(res.plural)
+		}
+	}
 }
 
 // Labelled are the objects of all kinds that match a label selector.

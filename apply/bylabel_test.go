@@ -42,6 +42,38 @@ func TestListByLabel(t *testing.T) {
 	}
 }
 
+// TestListObjectsByLabel checks that the objects of all pages are returned with their content.
+func TestListObjectsByLabel(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	s.setScript("GET /api/v1/configmaps", func(w http.ResponseWriter, r *http.Request) {
+		page, next := "a", "next"
+		if r.URL.Query().Get("continue") == next {
+			page, next = "b", ""
+		}
+		writeJSON(w, http.StatusOK, map[string]any{"kind": "ConfigMapList",
+			"metadata": map[string]any{"resourceVersion": "9", "continue": next},
+			"items": []any{map[string]any{"metadata": map[string]any{"name": page},
+				"data": map[string]any{"selector": r.URL.Query().Get("labelSelector")}}}})
+	})
+	kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	found, err := c.ListObjectsByLabel(t.Context(), kind, "of=us")
+	if err != nil || len(found) != 2 {
+		t.Fatalf("got %v, %v, want the objects of both pages", found, err)
+	}
+	for i, name := range []string{"a", "b"} {
+		data, _ := found[i].Object["data"].(map[string]any)
+		if found[i].GetName() != name || data["selector"] != "of=us" {
+			t.Errorf("got %v, want %s with its data", found[i].Object, name)
+		}
+	}
+	s.setScript("GET /api/v1/configmaps", errorScript(http.StatusForbidden, "Forbidden",
+		`configmaps is forbidden: User "u" cannot list resource "configmaps" in API group ""`))
+	if _, err := c.ListObjectsByLabel(t.Context(), kind, "of=us"); !reasonIs(err, RuntimeForbidden) {
+		t.Errorf("got %v, want %s", err, RuntimeForbidden)
+	}
+}
+
 // TestListAllByLabel checks that there is one list request for each kind that can be listed and deleted, and that the
 // result names the kinds that the credential may not list.
 func TestListAllByLabel(t *testing.T) {

@@ -90,7 +90,7 @@ func (d *deleteCall) describeForeignObjects(ctx context.Context, kind listedKind
 			o := &list.Items[i].Metadata
 			ref := Ref{Group: kind.gvk.Group, Version: kind.gvk.Version, Kind: kind.gvk.Kind, Namespace: namespace,
 				Name: o.Name}
-			if !objectAllowsNamespaceDeletion(ref, o, namespaced) {
+			if !objectAllowsNamespaceDeletion(ref, o, namespaced) && !d.own.Inventory.SameObject(ref) {
 				names = append(names, o.Name)
 			}
 		}

@@ -65,6 +65,13 @@ type Ownership struct {
 	// from Applied the objects that it has deleted or left, so that the next Apply sends them again. Applied may be
 	// nil.
 	Applied *Progress
+	// RecordedAreOwn means that DeleteOwned relies on the inventory: the installation has created each object whose Ref
+	// has none of the flags Pending, Adopted and Shared. RecordedAreOwn is needed if Set.Overlay adds no annotation to
+	// the objects: an API server records no field manager for an object that is applied with only its name.
+	RecordedAreOwn bool
+	// Inventory is the object in which the caller stores the inventory, if it is in the cluster. Inventory does not
+	// prevent the deletion of its namespace, and is deleted together with the namespace.
+	Inventory Ref
 }
 
 // titleOfOther returns the title of the installation with the given name, and whether that installation exists, as Find
@@ -132,7 +139,7 @@ type facts struct {
 	// of another installation that exists. The fields own and other are both false if the object has no
 	// AnnotationOwnedBy, or if the installation in AnnotationOwnedBy does not exist any more.
 	own, other bool
-	applied    bool     // the field manager of the installation has applied fields
+	applied    bool     // the field manager of the installation has applied fields; see also Ownership.RecordedAreOwn
 	adopted    bool     // the annotation or the inventory shows that the object existed before
 	policy     Adoption // used by decideApply
 	claimed    bool     // used by decideDelete: another installation that exists contains the object too

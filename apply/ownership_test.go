@@ -290,3 +290,52 @@ func TestLeftObjectsKeepTheirContainer(t *testing.T) {
 		})
 	}
 }
+
+// TestRecordedAreOwn checks which objects DeleteOwned deletes if no field manager is recorded for them, as for objects
+// that were applied with only their names.
+func TestRecordedAreOwn(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		ref     Ref
+		trusted bool
+		deleted bool
+	}{
+		"Recorded":  {"the installation has created it", Ref{}, true, true},
+		"Pending":   {"it may have existed before", Ref{Pending: true}, true, false},
+		"Adopted":   {"it existed before", Ref{Adopted: true}, true, false},
+		"Untrusted": {"the inventory alone proves nothing", Ref{}, false, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, c, _ := installed(t)
+			s.change(configPath, func(o map[string]any) { delete(o["metadata"].(map[string]any), "managedFields") })
+			ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}.WithOwnershipFlags(tc.ref)
+			own := &Ownership{Name: "n/m", Title: "module m", RecordedAreOwn: tc.trusted}
+			result, err := c.DeleteOwned(t.Context(), []Ref{ref}, nil, own)
+			if err != nil || len(result.Deleted) == 1 != tc.deleted || len(result.Left) == 0 != tc.deleted ||
+				slices.Contains(s.paths(), configPath) == tc.deleted {
+				t.Errorf("%s: got %+v, %v, left %v", tc.reason, result, err, s.paths())
+			}
+		})
+	}
+}
+
+// TestInventoryInNamespace checks that a namespace is deleted although it contains the object in which the inventory is
+// stored.
+func TestInventoryInNamespace(t *testing.T) {
+	s, c, _ := installed(t)
+	s.setScript("GET /api", jsonScript(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},
+"versions":[{"version":"v1","resources":[{"resource":"configmaps","scope":"Namespaced","verbs":["list","delete"],
+"responseKind":{"kind":"ConfigMap"}}]}]}]}`))
+	s.setScript("GET /apis", jsonScript(`{"kind":"APIGroupDiscoveryList","items":[]}`))
+	namespace := []Ref{{Version: "v1", Kind: "Namespace", Name: "mod"}}
+	own := &Ownership{Name: "n/m", Title: "module m"}
+	if result, err := c.DeleteOwned(t.Context(), namespace, nil, own); err != nil || result.Done() {
+		t.Errorf("with a ConfigMap of others: got %+v, %v", result, err)
+	}
+	own.Inventory = Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}
+	if result, err := c.DeleteOwned(t.Context(), namespace, nil, own); err != nil || !result.Done() ||
+		slices.Contains(s.paths(), namespacePath) {
+		t.Errorf("with the inventory: got %+v, %v", result, err)
+	}
+}

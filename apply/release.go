@@ -126,6 +126,7 @@ func (d *deleteCall) readAndDecide(ctx context.Context, ref Ref, res resource, w
 	}
 	m = &answer.Metadata
 	f := d.own.factsOf(m, d.own.manager(), ref)
+	f.applied = f.applied || d.own.RecordedAreOwn && !ref.Pending && !ref.Adopted && !ref.Shared
 	heirs = d.existingHeirs(m, wanted)
 	f.claimed = len(heirs) > 0
 	return m, heirs, decideDelete(f), nil

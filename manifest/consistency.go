@@ -47,7 +47,9 @@ func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...Objec
 }
 
 // Diff returns the changes that InstallOrUpgradeChart would make, and writes nothing. The changes are in the order of
-// the chart; deletions are last. The result does not contain changes that admission webhooks of the cluster would make.
+// the chart; deletions are last. Diff also returns a deletion for an object that the release does not need any more,
+// and that stays in the cluster because it does not belong only to the release. The result does not contain changes
+// that admission webhooks of the cluster would make.
 //
 // Diff returns the same errors as InstallOrUpgradeChart.
 func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) ([]Change, error) {
@@ -75,6 +77,9 @@ func prepareReadOnly(ctx context.Context, info InstallInfo, transforms []ObjectT
 		return nil, nil, err
 	}
 	before, err := r.loadInventory(ctx)
+	if before != nil {
+		r.set.Ownership = r.ownership(before.Objects)
+	}
 	return r, before, err
 }
 

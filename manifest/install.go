@@ -1,8 +1,10 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -34,8 +36,11 @@ func InstallOrUpgradeChart(ctx context.Context, info InstallInfo, transforms ...
 		return Status{}, err
 	}
 	deadline := time.Now().Add(r.flags.Timeout)
+	var takenOver, left []string // of all attempts
 	for {
 		status, err := r.installOnce(ctx)
+		takenOver, left = appendNew(takenOver, status.TakenOver), appendNew(left, status.Left)
+		status.TakenOver, status.Left = takenOver, left
 		if err != nil || status.Ready || !r.flags.Wait || !time.Now().Add(waitInterval).Before(deadline) {
 			return status, err
 		}
@@ -54,44 +59,62 @@ func (r *release) installOnce(ctx context.Context) (Status, error) {
 	if err != nil {
 		return status, err
 	}
-	now := inventory{Objects: r.refs, CustomResources: r.custom}
+	recorded := inventory{}
 	if before != nil {
-		now.Objects, now.CustomResources = mergeRefs(r.refs, before.Objects), mergeRefs(r.custom,
-			before.CustomResources)
-		if before.Digest == r.set.Bundle.Digest {
-			now.Digest = before.Digest
-		}
+		recorded = *before
+	}
+	now := inventory{
+		Objects: mergeRefs(recordedOrPending(r.refs, recorded.Objects), recorded.Objects),
+		CustomResources: mergeRefs(recordedOrPending(r.custom, recorded.CustomResources),
+			without(recorded.CustomResources, r.refs)),
+	}
+	if recorded.Digest == r.set.Bundle.Digest {
+		now.Digest = recorded.Digest
 	}
 	if err := r.storeInventory(ctx, before, now); err != nil {
 		return status, err
 	}
 	status.Objects = mergeRefs(now.Objects, now.CustomResources)
 
-	if err := r.applyAllOrDrifted(ctx, now.Digest != "", &status); err != nil || len(status.Pending) > 0 {
-		return status, err
-	}
-	teardown, err := r.cluster.Delete(ctx, r.toPrune(now.Objects), &r.asked)
-	if err != nil {
-		return status, r.wrapError("pruning the objects", err)
-	}
-	after := inventory{Digest: r.set.Bundle.Digest, Objects: without(now.Objects, teardown.Deleted),
-		CustomResources: now.CustomResources}
-	if !teardown.Done() {
-		after.Digest = ""
-		status.addPending(teardown.WaitMessage())
-	}
-	if err := r.storeInventory(ctx, &now, after); err != nil {
-		return status, err
+	r.set.Ownership = r.ownership(now.Objects)
+	result, err := r.applyAllOrDrifted(ctx, now.Digest != "", &status)
+	status.TakenOver = takenOverMessages(&result)
+	after := now
+	after.Objects = withFlagsAfter(now.Objects, &result)
+	if err == nil && len(status.Pending) == 0 {
+		after, err = r.prune(ctx, after, &status)
 	}
 	status.Objects = mergeRefs(after.Objects, after.CustomResources)
+	// After an error, too, the inventory has to record which objects existed before.
+	if err := cmp.Or(err, r.storeInventory(ctx, &now, after)); err != nil || len(status.Pending) > 0 {
+		return status, err
+	}
 
 	if err := r.addNotReady(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	if err := r.createMissingCustomResources(ctx, &status); err != nil || len(status.Pending) > 0 {
+	complete := after
+	complete.CustomResources, err = r.createMissingCustomResources(ctx, after.CustomResources, &status)
+	status.Objects = mergeRefs(complete.Objects, complete.CustomResources)
+	if err := cmp.Or(err, r.storeInventory(ctx, &after, complete)); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
 	return r.callCheckFnAndSetReady(ctx, status)
+}
+
+// prune deletes the objects of the inventory that the release does not contain any more, and returns the inventory
+// without them.
+func (r *release) prune(ctx context.Context, now inventory, status *Status) (inventory, error) {
+	removed, err := r.remove(ctx, r.toPrune(now.Objects), status)
+	if err != nil {
+		return now, err
+	}
+	now.Objects = without(without(now.Objects, removed.gone), removed.left)
+	now.Digest = ""
+	if len(status.Pending) == 0 {
+		now.Digest = r.set.Bundle.Digest
+	}
+	return now.withLeftCustomResources(removed.left), nil
 }
 
 // toPrune returns those objects of an inventory that the release does not contain any more. toPrune never returns the
@@ -100,25 +123,26 @@ func (r *release) toPrune(recorded []apply.Ref) []apply.Ref {
 	return without(apply.Removed(recorded, r.refs), []apply.Ref{r.namespaceRef()})
 }
 
-// applyAllOrDrifted applies all objects. If the parameter wasApplied is true, an earlier call has applied all objects,
-// so applyAllOrDrifted first reads the objects, and applies only those that differ.
-func (r *release) applyAllOrDrifted(ctx context.Context, wasApplied bool, status *Status) error {
+// applyAllOrDrifted applies all objects, and returns the result even if some objects have failed. If the parameter
+// wasApplied is true, an earlier call has applied all objects, so applyAllOrDrifted first reads the objects, and
+// applies only those that differ.
+func (r *release) applyAllOrDrifted(ctx context.Context, wasApplied bool, status *Status) (apply.Result, error) {
 	if wasApplied {
 		if _, err := r.cluster.FindDrift(ctx, r.set, &r.done); err != nil {
-			return r.wrapError("comparing the objects", err)
+			return apply.Result{}, r.wrapError("comparing the objects", err)
 		}
 	}
 	result, err := r.cluster.Apply(ctx, r.set, &r.done)
 	if err != nil {
-		return r.wrapError("applying the objects", err)
+		return apply.Result{}, r.wrapError("applying the objects", err)
 	}
 	for _, w := range result.Waiting {
 		status.addPending(fmt.Sprintf("%s waits: %s", w.Ref, w.Message))
 	}
-	if err := result.Err(); err != nil {
-		return r.wrapError(fmt.Sprintf("applying %d of %d objects", len(result.Failed), len(r.set.Bundle.Objects)), err)
+	if err = result.Err(); err != nil {
+		err = r.wrapError(fmt.Sprintf("applying %d of %d objects", len(result.Failed), len(r.set.Bundle.Objects)), err)
 	}
-	return nil
+	return result, err
 }
 
 // addNotReady adds the objects that are not ready to Pending. addNotReady does nothing if readiness is not checked.
@@ -136,23 +160,40 @@ func (r *release) addNotReady(ctx context.Context, status *Status) error {
 	return nil
 }
 
-// createMissingCustomResources creates the custom resources that do not exist in the cluster.
-func (r *release) createMissingCustomResources(ctx context.Context, status *Status) error {
+// createMissingCustomResources creates the custom resources that do not exist in the cluster. The parameter recorded is
+// the list CustomResources of the inventory, which begins with the custom resources of the release.
+// createMissingCustomResources returns this list with new flags: a custom resource that existed before the installation
+// is not deleted with it.
+func (r *release) createMissingCustomResources(ctx context.Context, recorded []apply.Ref, status *Status) (
+	[]apply.Ref, error) {
+	recorded = slices.Clone(recorded)
 	for i, ref := range r.custom {
-		_, err := r.cluster.Get(ctx, ref)
-		if isApplyErrorWithReason(err, apply.ObjectNotFound) {
+		existing, err := r.cluster.Get(ctx, ref)
+		switch {
+		case err == nil && recorded[i].Pending:
+			// An earlier call may have ended after the creation of the custom resource and before it was recorded.
+			recorded[i].Pending, recorded[i].Adopted = false, !isAppliedByPackage(existing)
+			if recorded[i].Adopted {
+				status.TakenOver = append(status.TakenOver, ref.String()+" existed before the installation: it is not "+
+					"changed, and UninstallChart will not delete it")
+			}
+		case isApplyErrorWithReason(err, apply.ObjectNotFound):
 			object := r.CustomResources[i].DeepCopy()
 			object.SetNamespace(ref.Namespace)
-			_, err = r.cluster.Create(ctx, object, apply.DefaultOwner)
+			if _, err = r.cluster.Create(ctx, object, apply.DefaultOwner); err == nil {
+				recorded[i].Pending, recorded[i].Adopted = false, false
+			}
 		}
 		switch {
 		case isApplyErrorWithReason(err, apply.KindUnknown):
 			status.addPending(fmt.Sprintf("%s waits: the cluster does not serve its kind yet", ref))
-		case err != nil && !isApplyErrorWithReason(err, apply.ObjectExists):
-			return r.wrapError("creating the custom resources", err)
+		case isApplyErrorWithReason(err, apply.ObjectExists):
+			status.addPending(fmt.Sprintf("%s waits: another client has just created it", ref))
+		case err != nil:
+			return recorded, r.wrapError("creating the custom resources", err)
 		}
 	}
-	return nil
+	return recorded, nil
 }
 
 // callCheckFnAndSetReady calls CheckFn and sets Ready.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -17,9 +18,11 @@ import (
 type inventory struct {
 	// Digest is the digest of the bundle that was applied completely. Digest is "" while a bundle is being applied.
 	Digest string `json:"digest,omitempty"`
-	// Objects are the objects that were applied or are about to be applied.
+	// Objects are the objects that were applied or are about to be applied. The flag Pending means that it is not known
+	// whether the release has created the object, and the flag Adopted means that the object existed before.
 	Objects []apply.Ref `json:"objects"`
-	// CustomResources are the custom resources that were created or are about to be created.
+	// CustomResources are the custom resources that were created or are about to be created, with the same flags.
+	// Custom resources that were left in the cluster by an upgrade are here, too.
 	CustomResources []apply.Ref `json:"customResources,omitempty"`
 }
 
@@ -39,8 +42,11 @@ const inventoryKey = "inventory.json"
 
 // inventoryRef returns the Ref of the inventory ConfigMap.
 func (r *release) inventoryRef() apply.Ref {
-	return apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: r.namespace, Name: "inventory." + r.name}
+	return apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: r.namespace, Name: inventoryName(r.name)}
 }
+
+// inventoryName returns the name of the ConfigMap with the inventory of a release.
+func inventoryName(release string) string { return "inventory." + release }
 
 // loadInventory reads the inventory. loadInventory returns nil if the inventory does not exist.
 func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
@@ -51,11 +57,17 @@ func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
 	if err != nil {
 		return nil, r.wrapError("reading the inventory", err)
 	}
+	return parseInventory(object, r.name)
+}
+
+// parseInventory reads the inventory of a release from its ConfigMap.
+func parseInventory(object *unstructured.Unstructured, release string) (*inventory, error) {
 	text, _, _ := unstructured.NestedString(object.Object, "data", inventoryKey)
 	var rec inventory
-	if err := json.Unmarshal([]byte(text), &rec); err != nil || object.GetLabels()[labelRelease] != r.name {
-		return nil, &Error{reason: InvalidInventory, doing: fmt.Sprintf("reading the inventory of release %q", r.name),
-			problem: r.inventoryRef().String() + " contains none: restore or delete it", err: err}
+	if err := json.Unmarshal([]byte(text), &rec); err != nil || object.GetLabels()[labelRelease] != release {
+		return nil, &Error{reason: InvalidInventory, doing: fmt.Sprintf("reading the inventory of release %q", release),
+			problem: fmt.Sprintf("ConfigMap %s/%s contains none: restore or delete it", object.GetNamespace(),
+				object.GetName()), err: err}
 	}
 	return &rec, nil
 }
@@ -119,6 +131,37 @@ func contains(refs []apply.Ref, ref apply.Ref) bool {
 		}
 	}
 	return false
+}
+
+// recordedOrPending returns refs with the flags of their entries in the inventory (parameter recorded). An object that
+// is not in the inventory yet gets the flag Pending, because it may exist before the release creates it.
+func recordedOrPending(refs, recorded []apply.Ref) []apply.Ref {
+	out := slices.Clone(refs)
+	for i, ref := range refs {
+		out[i] = ref.WithOwnershipFlags(apply.Ref{Pending: true})
+		if at := slices.IndexFunc(recorded, ref.SameObject); at >= 0 {
+			out[i] = ref.WithOwnershipFlags(recorded[at])
+		}
+	}
+	return out
+}
+
+// withFlagsAfter returns refs with the flags that the result of Apply shows.
+func withFlagsAfter(refs []apply.Ref, result *apply.Result) []apply.Ref {
+	out := slices.Clone(refs)
+	for i, ref := range refs {
+		at := slices.IndexFunc(result.Existing, func(e apply.Existing) bool { return e.Ref.SameObject(ref) })
+		switch {
+		case at >= 0:
+			out[i] = ref.WithOwnershipFlags(result.Existing[at].Ref)
+		case contains(result.Created, ref):
+			out[i].Adopted = false // the object that existed before was deleted
+		}
+		if contains(result.Applied, ref) || contains(result.Unchanged, ref) {
+			out[i].Pending = false
+		}
+	}
+	return out
 }
 
 // mergeRefs returns all Refs of the first list, followed by those Refs of the second list that are not in the first

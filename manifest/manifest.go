@@ -46,15 +46,38 @@
 // workloads before access rights, access rights before CRDs, CRDs before namespaces. The namespace of the release is
 // deleted only by UninstallChart, and only if InstallOrUpgradeChart created it or the chart contains it.
 //
+// # Objects of others
+//
+// If an object of the chart existed before the installation, InstallOrUpgradeChart applies the object, names it in
+// Status.TakenOver, and records that it existed before. When the chart does not contain the object any more, or the
+// release is uninstalled, the object stays, without the fields of the release. [apply.AnnotationAdoption] of an object
+// changes this rule. A custom resource in CustomResources that existed before is neither changed nor deleted.
+//
+// Several releases may contain the same object; each of them applies the object, so it should have the same content in
+// all of them. The object is deleted with the last of these releases. A CRD is not deleted as long as another release
+// contains an object of its group. Objects with [apply.AnnotationOwnedBy] belong to another installation, for example a
+// module of Lifecycle Manager, and are not deleted.
+//
+// A namespace is deleted only if nothing remains in it that does not belong to the release, such as objects of another
+// release or of users, volumes of a StatefulSet, or objects that [apply.AnnotationPrune] keeps. Otherwise the namespace
+// stays: UninstallChart names it in Status.Left and becomes ready. Nobody deletes the namespace later, not even another
+// release that was the reason why the namespace stays. Before the deletion of a namespace, the objects of all
+// namespaced kinds in it are listed; if the credential may not list one of these kinds, the namespace stays. Before
+// every deletion, the inventories of all releases are listed. Without the right to list ConfigMaps in all namespaces,
+// cluster-scoped objects cannot be deleted.
+//
 // # What it does not do
 //
-// The package stores no releases for the helm command, runs no hooks, rolls nothing back and watches nothing. Each call
-// renders the chart again; an operator for many clusters should share bundles through [render.Cache] and use package
-// apply.
+// The package stores no releases for the helm command, runs no hooks, rolls nothing back and watches nothing. Unlike
+// Helm, the package does not refuse to change an object that somebody else has created. If a CRD is deleted with its
+// release, the cluster deletes all custom resources of the CRD, also those of users; [apply.AnnotationPrune] of the CRD
+// prevents this. Each call renders the chart again; an operator for many clusters should share bundles through
+// [render.Cache] and use package apply.
 package manifest
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -146,12 +169,31 @@ type Status struct {
 	Pending []string
 	// LeftOut names the parts of the chart that are not applied, such as hooks; see package render.
 	LeftOut []string
+	// TakenOver names the objects that existed before the installation and were applied by this call for the first
+	// time, and the objects in which this call has overwritten fields of other field managers.
+	TakenOver []string
+	// Left names the objects that the release does not need any more, but that stay in the cluster because they do not
+	// belong only to the release. The text about an object states the reason.
+	Left []string
 	// Objects is the inventory after the operation.
 	Objects []apply.Ref
 }
 
 // addPending adds a reason why an operation is not ready to Status.Pending.
 func (s *Status) addPending(why string) { s.Pending = append(s.Pending, why) }
+
+// addLeft adds the message about an object that stays in the cluster to Status.Left.
+func (s *Status) addLeft(message string) { s.Left = appendNew(s.Left, []string{message}) }
+
+// appendNew returns the first list, followed by those texts of the second list that the first list does not contain.
+func appendNew(list, more []string) []string {
+	for _, text := range more {
+		if !slices.Contains(list, text) {
+			list = append(list, text)
+		}
+	}
+	return list
+}
 
 // Change is a change that InstallOrUpgradeChart would make to one object.
 type Change struct {

@@ -33,7 +33,6 @@ type release struct {
 	refs    []apply.Ref                  // the Refs of the objects in set; set by encodeAndResolveRefs
 	custom  []apply.Ref                  // the Refs of CustomResources, in the same order; set by encodeAndResolveRefs
 	done    apply.Progress
-	asked   apply.DeletionProgress
 }
 
 // newRelease validates the fields of an InstallInfo that every operation needs. newRelease sends no request.

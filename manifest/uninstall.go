@@ -6,11 +6,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// UninstallChart deletes the objects in the inventory of an installation. Of the parameter info, UninstallChart uses
-// only the cluster, the name of the release, the flag Namespace, and CheckFn. UninstallChart does not read the chart,
-// so the chart may have been deleted before. UninstallChart deletes the CustomResources first, and all other objects
-// when no CustomResources are left. One call of UninstallChart does everything that is possible at that time. Call
-// UninstallChart again as long as Status is not ready. If the installation does not exist, Status is ready at once.
+// UninstallChart deletes the objects in the inventory of an installation. Objects that do not belong only to the
+// installation stay in the cluster; Status.Left names them. Of the parameter info, UninstallChart uses only the
+// cluster, the name of the release, the flag Namespace, and CheckFn. UninstallChart does not read the chart, so the
+// chart may have been deleted before. UninstallChart deletes the CustomResources first, and all other objects when no
+// CustomResources are left to be deleted. One call of UninstallChart does everything that is possible at that time.
+// Call UninstallChart again as long as Status is not ready. If the installation does not exist, Status is ready at
+// once.
 //
 // UninstallChart returns the same errors as InstallOrUpgradeChart, except errors of rendering.
 func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
@@ -35,39 +37,38 @@ func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 
 // uninstall deletes the custom resources, after that all objects, and at the end the inventory. The deletion of the
 // other objects begins only when all custom resources are deleted, and the inventory is deleted only when all objects
-// are deleted.
+// are deleted. Objects that stay in the cluster count as deleted.
 func (r *release) uninstall(ctx context.Context, before *inventory, status *Status) error {
 	status.Objects = mergeRefs(before.Objects, before.CustomResources)
-	delete := func(refs []apply.Ref) (done bool, err error) {
-		teardown, err := r.cluster.Delete(ctx, refs, &r.asked)
-		if err != nil {
-			return false, r.wrapError("deleting the objects", err)
-		}
-		status.Objects = without(status.Objects, teardown.Deleted)
-		if !teardown.Done() {
-			status.addPending(teardown.WaitMessage())
-		}
-		return teardown.Done(), nil
+	remove := func(refs []apply.Ref) (done bool, err error) {
+		removed, err := r.remove(ctx, refs, status)
+		status.Objects = without(without(status.Objects, removed.gone), removed.left)
+		return len(status.Pending) == 0, err
 	}
-	if done, err := delete(before.CustomResources); err != nil || !done {
+	if done, err := remove(before.CustomResources); err != nil || !done {
 		return err
 	}
 	// If the installation created the namespace of the release, this namespace is one of the objects in the inventory.
-	// The namespace is deleted after all other objects, and the inventory is deleted together with the namespace.
-	if done, err := delete(before.Objects); err != nil || !done {
+	// The namespace is deleted after all other objects, and the inventory is deleted together with the namespace. The
+	// custom resources are passed again, because a CRD must stay if one of its custom resources stays.
+	if done, err := remove(mergeRefs(before.CustomResources, before.Objects)); err != nil || !done {
 		return err
 	}
-	_, err := delete([]apply.Ref{r.inventoryRef()})
-	return err
+	teardown, err := r.cluster.Delete(ctx, []apply.Ref{r.inventoryRef()}, nil)
+	if err != nil {
+		return r.wrapError("deleting the inventory", err)
+	}
+	if !teardown.Done() {
+		status.addPending(teardown.WaitMessage())
+	}
+	return nil
 }
 
-// deleteLeftoverNamespace deletes the namespace of a release if there is no inventory and if a label shows that
-// InstallOrUpgradeChart created the namespace for the release. A namespace without an inventory occurs in two cases:
-// the namespace is being deleted and its inventory was deleted first, or the installation was interrupted after the
-// namespace was created.
+// deleteLeftoverNamespace deletes the namespace of a release if there is no inventory and if a label shows that the
+// namespace belongs to the release. A namespace without an inventory occurs in two cases: the namespace is being
+// deleted and its inventory was deleted first, or the installation was interrupted after the namespace was created.
 func (r *release) deleteLeftoverNamespace(ctx context.Context, status *Status) error {
-	ref := apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace}
-	namespace, err := r.cluster.Get(ctx, ref)
+	namespace, err := r.cluster.Get(ctx, r.namespaceRef())
 	switch {
 	case isApplyErrorWithReason(err, apply.ObjectNotFound):
 		return nil
@@ -77,12 +78,6 @@ func (r *release) deleteLeftoverNamespace(ctx context.Context, status *Status) e
 		namespace.GetAnnotations()[annotationNamespaceOnly] == "":
 		return nil
 	}
-	teardown, err := r.cluster.Delete(ctx, []apply.Ref{ref}, &r.asked)
-	if err != nil {
-		return r.wrapError("deleting the namespace", err)
-	}
-	if !teardown.Done() {
-		status.addPending(teardown.WaitMessage())
-	}
-	return nil
+	_, err = r.remove(ctx, []apply.Ref{r.namespaceRef()}, status)
+	return err
 }

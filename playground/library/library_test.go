@@ -103,14 +103,16 @@ func install(t *testing.T, info manifest.InstallInfo, transforms ...manifest.Obj
 	return status
 }
 
-func uninstall(t *testing.T, info manifest.InstallInfo) {
+func uninstall(t *testing.T, info manifest.InstallInfo) manifest.Status {
 	t.Helper()
-	if _, err := repeatUntilReady(t.Context(), func() (manifest.Status, error) {
+	status, err := repeatUntilReady(t.Context(), func() (manifest.Status, error) {
 		return manifest.UninstallChart(
 			t.Context(), info)
-	}); err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
+	return status
 }
 
 // checkNamespaceStays fails the test if the namespace does not exist or is being deleted.
@@ -407,7 +409,103 @@ func TestNamespaceOfChart(t *testing.T) {
 	checkNothingLeft(t, name)
 }
 
-// TestKeep: an object with the annotation to keep it is not deleted, and neither is its namespace.
+// TestTwoReleases: two releases share a namespace and a cluster-scoped object. The uninstallation of the first release
+// deletes nothing that the second release needs.
+func TestTwoReleases(t *testing.T) {
+	t.Parallel()
+	const namespace = "two"
+	role := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1",
+		"kind": "ClusterRole", "metadata": map[string]any{"name": "shop-of-two"}, "rules": []any{}}}
+	addRole := func(_ context.Context, _ client.Object, resources *manifest.Resources) error {
+		resources.Items = append(resources.Items, role.DeepCopy())
+		return nil
+	}
+	first, second := shopInfo("two-a"), shopInfo("two-b")
+	for _, info := range []manifest.InstallInfo{first, second} {
+		info.ConfigFlags["Namespace"] = namespace
+		install(t, info, addRole)
+	}
+	left := strings.Join(uninstall(t, first).Left, "; ")
+	for _, want := range []string{"ClusterRole.rbac.authorization.k8s.io shop-of-two stays, because release two/two-b",
+		"Namespace two stays", "Deployment.apps (two-b)"} {
+		if !strings.Contains(left, want) {
+			t.Errorf("left is %q, want %q in it", left, want)
+		}
+	}
+	checkNamespaceStays(t, namespace)
+	if d, err := kube.AppsV1().Deployments(namespace).Get(t.Context(), "two-b", metav1.GetOptions{}); err != nil ||
+		d.DeletionTimestamp != nil {
+		t.Errorf("the Deployment of the second release: %v, %v", d, err)
+	}
+	if d, err := kube.AppsV1().Deployments(namespace).Get(t.Context(), "two-a", metav1.GetOptions{}); err == nil {
+		t.Errorf("the Deployment of the first release is left: %v", d)
+	}
+	if status, err := manifest.ConsistencyCheck(t.Context(), second, addRole); err != nil || !status.Ready {
+		t.Errorf("the second release: %+v, %v", status, err)
+	}
+	uninstall(t, second)
+	if _, err := kube.RbacV1().ClusterRoles().Get(t.Context(), "shop-of-two", metav1.GetOptions{}); err == nil {
+		t.Error("the object that nobody needs any more is left")
+	}
+}
+
+// TestObjectsOfOthers: an object and a custom resource that existed before the installation stay after it.
+func TestObjectsOfOthers(t *testing.T) {
+	t.Parallel()
+	info := shopInfo("prior")
+	info.CRDs = []*unstructured.Unstructured{{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1",
+		"kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "parcels.prior.example.com"},
+		"spec": map[string]any{"group": "prior.example.com", "scope": "Namespaced",
+			"names": map[string]any{"kind": "Parcel", "plural": "parcels"},
+			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object",
+					"x-kubernetes-preserve-unknown-fields": true}}}}}}}}
+	install(t, info) // creates the namespace and the CRD
+	parcel := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "prior.example.com/v1", "kind": "Parcel",
+		"metadata": map[string]any{"name": "mine"}, "spec": map[string]any{"weight": int64(1)}}}
+	parcels := loose.Resource(schema.GroupVersionResource{Group: "prior.example.com", Version: "v1",
+		Resource: "parcels"}).Namespace("prior")
+	if _, err := parcels.Create(t.Context(), parcel, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	maps := kube.CoreV1().ConfigMaps("prior")
+	if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "prior-extra"},
+		Data: map[string]string{"a": "mine"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	info.CustomResources = []*unstructured.Unstructured{parcel}
+	info.SetFlags = map[string]any{"extra": "delete"}
+	status, err := manifest.InstallOrUpgradeChart(t.Context(), info)
+	if taken := strings.Join(status.TakenOver, "; "); err != nil ||
+		!strings.Contains(taken, "ConfigMap prior/prior-extra existed before") {
+		t.Errorf("taken over: %q, %v", taken, err)
+	}
+	install(t, info)
+	if got := pendingOf(t, info); got != "" {
+		t.Errorf("with objects that existed before: %s", got)
+	}
+	left := strings.Join(uninstall(t, info).Left, "; ")
+	for _, want := range []string{"ConfigMap prior/prior-extra stays", "Parcel.prior.example.com prior/mine stays",
+		"CustomResourceDefinition.apiextensions.k8s.io parcels.prior.example.com stays", "Namespace prior stays"} {
+		if !strings.Contains(left, want) {
+			t.Errorf("left is %q, want %q in it", left, want)
+		}
+	}
+	if m, err := maps.Get(t.Context(), "prior-extra", metav1.GetOptions{}); err != nil || m.Data["a"] != "mine" ||
+		len(m.Annotations) > 0 {
+		t.Errorf("the ConfigMap of somebody else: %v, %v", m, err)
+	}
+	if p, err := parcels.Get(t.Context(), "mine", metav1.GetOptions{}); err != nil || p.GetDeletionTimestamp() != nil {
+		t.Errorf("the custom resource of somebody else: %v, %v", p, err)
+	}
+	checkNamespaceStays(t, "prior")
+	uninstall(t, info) // a second uninstallation is not an error, and deletes nothing
+	checkNamespaceStays(t, "prior")
+}
+
+// TestKeep: an object with the annotation to keep it is not deleted, and neither is its namespace, even if a later
+// installation does not contain the object.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	info := shopInfo("keep")
@@ -420,6 +518,13 @@ func TestKeep(t *testing.T) {
 	if _, err := kube.CoreV1().ConfigMaps("keep").Get(t.Context(), "inventory.keep", metav1.GetOptions{}); err == nil {
 		t.Error("the inventory is left")
 	}
+
+	info.SetFlags = nil // a version without the object; the namespace still belongs to the release
+	install(t, info)
+	if left := strings.Join(uninstall(t, info).Left, "; "); !strings.Contains(left, "ConfigMap (keep-extra)") {
+		t.Errorf("left is %q, want the kept object", left)
+	}
+	checkNamespaceStays(t, "keep")
 }
 
 // TestNotReady: the status names a workload that does not start, with and without the flag Wait.
