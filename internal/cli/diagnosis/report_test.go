@@ -118,8 +118,13 @@ func TestWaitsForTurn(t *testing.T) {
 		}, "2.0.0", "2.0.0", ""},
 		"NoPolicy": {"all follow at once", func(f *diagnosis.Facts) {
 			moved(f.Catalog, "2.0.0")
+			f.Catalog.Releases["sample"].Status.Channels[0].Policy = ""
 			f.Catalog.Rollouts = nil
 		}, "2.0.0", "2.0.0", ""},
+		"Deleted": {"the rollout and its policy were deleted: the rollout is made again", func(f *diagnosis.Facts) {
+			moved(f.Catalog, "2.0.0")
+			f.Catalog.Rollouts = nil
+		}, "1.0.0", "", "the manager is planning the rollout"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
