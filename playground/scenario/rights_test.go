@@ -31,6 +31,8 @@ var unasked = map[string]string{
 	"delete modulerollouts.operator.kyma-project.io": "only the oldest of more than ten rollouts of a channel are deleted",
 	"impersonate serviceaccounts":                    "is never a request: requests for modules on the control plane need it",
 	"update configmaps":                              "a tombstone may be there already, from a try that was interrupted",
+	"patch leases.coordination.k8s.io": "is no request of this version: the leader of the former version needs it during " +
+		"an upgrade or a rollback, because both use the same role",
 }
 
 // rights holds the rights that the manager has used in all scripts.
