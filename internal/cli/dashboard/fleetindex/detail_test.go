@@ -33,6 +33,13 @@ const manifestPath = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-syst
 // run runs an index that follows a server until the end of the test.
 func run(t *testing.T, x *Index, server *fixture.Server) {
 	t.Helper()
+	start(t, x, server)
+	until(t, "the fleet", func() bool { return x.Snapshot().Ready })
+}
+
+// start keeps the index up to date until the end of the test.
+func start(t *testing.T, x *Index, server *fixture.Server) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -42,7 +49,6 @@ func run(t *testing.T, x *Index, server *fixture.Server) {
 		})
 	}()
 	t.Cleanup(func() { stop(); <-ended })
-	until(t, "the fleet", func() bool { return x.Snapshot().Ready })
 }
 
 // until waits until a condition is true, and fails the test after two minutes.

@@ -129,15 +129,7 @@ func TestUnreadableKind(t *testing.T) {
 		return true
 	}
 	x := New()
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		x.Run(ctx, func(ctx context.Context) (*connection.Cluster, error) {
-			return connection.ControlPlane(ctx, fixture.App(server.Kubeconfig))
-		})
-	}()
-	defer func() { stop(); <-ended }()
+	start(t, x, server)
 	until(t, "the note", func() bool {
 		return strings.Contains(strings.Join(x.Snapshot().Notes, " "), "watching the moduletemplates")
 	})

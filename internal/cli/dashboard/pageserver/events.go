@@ -3,6 +3,7 @@ package pageserver
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,8 +17,10 @@ const (
 	// writeTimeout is the time in which a client has to receive an event. The stream of a client that needs more than
 	// writeTimeout is closed.
 	writeTimeout = 5 * time.Second
-	// streamTimeout is the time after which a stream ends. Browsers then open a new stream, and each new
-	// stream is authorized again: so a stream does not outlive the session or the permissions of its viewer.
+	// streamTimeout is the time after which a stream ends at the latest; it ends after a random time between half of
+	// streamTimeout and all of it, so that many pages do not open their streams at the same time. Browsers then open a
+	// new stream, and each new stream is authorized again: so a stream does not outlive the session or the permissions
+	// of its viewer.
 	streamTimeout = time.Minute
 )
 
@@ -60,7 +63,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *Request) {
 	if !send("retry: 500\n\n") {
 		return
 	}
-	ping, end := time.NewTicker(pingInterval), time.NewTimer(s.streamTimeout)
+	ping, end := time.NewTicker(pingInterval), time.NewTimer(s.streamTimeout/2+rand.N(s.streamTimeout/2))
 	defer ping.Stop()
 	defer end.Stop()
 	for {
