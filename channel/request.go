@@ -58,20 +58,58 @@ func lastRequestOf(kyma *v1beta2.Kyma) (last LastRequest, found bool) {
 // plane (parameter kyma) stores this spec: in its own spec if the two are equal, or else in
 // v1beta2.AnnotationLastRequest. The result isFromAnnotation is true if the spec is in the annotation.
 func LastRuntimeSpecOf(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, isFromAnnotation bool) {
-	spec = *kyma.Spec.DeepCopy()
 	last, found := lastRequestOf(kyma)
-	if found {
-		spec.Channel, spec.Modules = last.Channel, last.Modules
+	return specWith(kyma, last, found), found
+}
+
+// specWith returns a copy of the spec of a Kyma, with the modules of a LastRequest if the LastRequest was found.
+func specWith(kyma *v1beta2.Kyma, last LastRequest, found bool) v1beta2.KymaSpec {
+	if !found {
+		return *kyma.Spec.DeepCopy()
 	}
-	return spec, found
+	spec := kyma.Spec
+	spec.Channel, spec.Modules = last.Channel, nil
+	spec = *spec.DeepCopy()
+	spec.Modules = last.Modules
+	return spec
 }
 
 // LastRuntimeKymaOf returns the spec and the annotations about deferrals that the Kyma in the runtime had at the last
 // read. The parameter kyma is the Kyma in the control plane, which stores this spec and these annotations.
 func LastRuntimeKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
-	spec, _ := LastRuntimeSpecOf(kyma)
-	last, _ := lastRequestOf(kyma)
-	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: last.Deferrals}, Spec: spec}
+	last, found := lastRequestOf(kyma)
+	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: last.Deferrals}, Spec: specWith(kyma, last, found)}
+}
+
+// LastRequests decodes the last requests of many Kymas. Most runtimes of a fleet have the same modules, so LastRequests
+// decodes each text of v1beta2.AnnotationLastRequest once. The zero value is ready to use. LastRequests is not safe for
+// concurrent use.
+type LastRequests struct {
+	decoded map[string]decodedRequest // by text
+}
+
+type decodedRequest struct {
+	LastRequest
+	found bool
+}
+
+// RuntimeKymaOf returns the same as LastRuntimeKymaOf. The result shares memory with the parameter kyma and with
+// earlier results, so the caller must not change it.
+func (l *LastRequests) RuntimeKymaOf(kyma *v1beta2.Kyma) *v1beta2.Kyma {
+	text := kyma.Annotations[v1beta2.AnnotationLastRequest]
+	is, known := l.decoded[text]
+	if !known {
+		is.LastRequest, is.found = lastRequestOf(kyma)
+		if l.decoded == nil {
+			l.decoded = map[string]decodedRequest{}
+		}
+		l.decoded[text] = is
+	}
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: is.Deferrals}, Spec: kyma.Spec}
+	if is.found {
+		k.Spec.Channel, k.Spec.Modules = is.Channel, is.Modules
+	}
+	return k
 }
 
 // LastRuntimeAnnotationsOf returns the annotations about deferrals and pauses that the Kyma in the runtime had at the

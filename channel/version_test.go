@@ -33,12 +33,16 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// FuzzLower checks that isLower is a strict order of valid versions, and false if a version is invalid.
+// FuzzLower checks that isLower is a strict order of valid versions, that it is the order of package semver, and that
+// isLower is false if a version is invalid.
 func FuzzLower(f *testing.F) {
 	f.Add("1.0.0", "1.0.1", "1.0.2")
 	f.Add("1.0.0-rc", "1.0.0", "1.0.0-rc.1")
 	f.Add("1.0.0-9", "1.0.0-a", "1.0.0-99999999999999999999")
 	f.Add("", "x", "v1.0.0")
+	f.Add("01.0.0", "1.00.0", "0.0.0")
+	f.Add("1.0", "1.0.0.0", "1..0")
+	f.Add("999999999.0.0", "1000000000.0.0", "18446744073709551616.0.0")
 	f.Fuzz(func(t *testing.T, a, b, c string) {
 		if isLower(a, b) && isLower(b, a) {
 			t.Errorf("%q and %q are both lower than the other", a, b)
@@ -49,8 +53,11 @@ func FuzzLower(f *testing.F) {
 		if isLower(a, b) && isLower(b, c) && !isLower(a, c) {
 			t.Errorf("%q, %q, %q: not in order", a, b, c)
 		}
-		_, errA := semver.StrictNewVersion(a)
-		_, errB := semver.StrictNewVersion(b)
+		va, errA := semver.StrictNewVersion(a)
+		vb, errB := semver.StrictNewVersion(b)
+		if errA == nil && errB == nil && isLower(a, b) != va.LessThan(vb) {
+			t.Errorf("%q is lower than %q: %t", a, b, isLower(a, b))
+		}
 		if (errA != nil || errB != nil) && isLower(a, b) {
 			t.Errorf("%q or %q is no version and yet lower", a, b)
 		}

@@ -125,10 +125,19 @@ func (s *Values) shareManifest(m *v1beta2.Manifest) {
 	if data, err := json.Marshal(m.Spec.Resource); err == nil && m.Spec.Resource != nil {
 		m.Spec.Resource = Share[*unstructured.Unstructured](s, "resource "+string(data), m.Spec.Resource)
 	}
+	if w := m.Spec.Manager; w != nil {
+		key := []string{"manager", w.Group, w.Version, w.Kind, w.Namespace, w.Name}
+		m.Spec.Manager = Share(s, strings.Join(key, "\x00"), w)
+	}
 	m.Spec.Install.Source.Raw = Share(s, "source "+string(m.Spec.Install.Source.Raw), m.Spec.Install.Source.Raw)
 	m.Status.Synced = Share(s, InventoryKey(m.Status.Synced), m.Status.Synced)
 	m.Status.Conditions = s.internConditions(m.Status.Conditions)
-	m.Status.LastOperation.Operation = s.intern(m.Status.LastOperation.Operation)
+	s.internAll(&m.Spec.Version, (*string)(&m.Spec.Target), (*string)(&m.Spec.CustomResourcePolicy),
+		&m.Spec.StateExpression, &m.Spec.Install.Name, (*string)(&m.Status.State), &m.Status.Version,
+		&m.Status.AppliedDigest, (*string)(&m.Status.Target), &m.Status.LastOperation.Operation)
+	if m.Status.LastChange != nil {
+		s.internChange(m.Status.LastChange)
+	}
 }
 
 // shareKyma replaces values in a Kyma by equal values that are shared.
@@ -136,17 +145,25 @@ func (s *Values) shareKyma(k *v1beta2.Kyma) {
 	s.internMetadata(&k.ObjectMeta)
 	k.Spec.Modules = clip(k.Spec.Modules)
 	for i := range k.Spec.Modules {
-		s.internAll(&k.Spec.Modules[i].Name, &k.Spec.Modules[i].Channel, &k.Spec.Modules[i].Version)
+		m := &k.Spec.Modules[i]
+		m.Managed = shareBool(m.Managed)
+		s.internAll(&m.Name, &m.Channel, &m.Version, (*string)(&m.CustomResourcePolicy))
 	}
+	s.internAll(&k.Spec.Channel, (*string)(&k.Status.State), &k.Status.ActiveChannel, &k.Status.ModulesReady,
+		&k.Status.Summary, &k.Status.CatalogDigest, &k.Status.KubernetesVersion, &k.Status.LastOperation.Operation)
 	k.Status.Conditions = s.internConditions(k.Status.Conditions)
 	k.Status.Modules = clip(k.Status.Modules)
 	for i := range k.Status.Modules {
 		m := &k.Status.Modules[i]
-		s.internAll(&m.Name, &m.FQDN, &m.OCMComponentName, &m.Channel, &m.Version, &m.Message, &m.Reason)
-		m.State = v1beta2.State(s.intern(string(m.State)))
+		s.internAll(&m.Name, &m.FQDN, &m.OCMComponentName, &m.Channel, &m.Version, &m.Message, &m.Reason,
+			(*string)(&m.State))
 		m.Resource, m.Template = s.shareReference(m.Resource), s.shareReference(m.Template)
 		if m.Manifest != nil {
 			s.internAll(&m.Manifest.APIVersion, &m.Manifest.Kind, &m.Manifest.Metadata.Namespace)
+		}
+		m.History = clip(m.History)
+		for j := range m.History {
+			s.internChange(&m.History[j])
 		}
 	}
 	k.Status.MandatoryModules = clip(k.Status.MandatoryModules)
@@ -158,7 +175,14 @@ func (s *Values) shareKyma(k *v1beta2.Kyma) {
 	if a := k.Status.Agent; a != nil {
 		s.internAll(&a.Digest, &a.Version, &a.Reason, &a.Message)
 		a.Synced = Share(s, InventoryKey(a.Synced), a.Synced)
+		if c := a.Certificate; c != nil {
+			s.internAll(&c.Root, &c.RootInUse, &c.Bundle)
+		}
 	}
+}
+
+func (s *Values) internChange(c *v1beta2.ModuleChange) {
+	s.internAll(&c.Version, &c.From, (*string)(&c.Outcome))
 }
 
 // shareReference returns a reference that is equal to r. All objects with an equal reference share this one.
@@ -177,10 +201,26 @@ func (s *Values) internMetadata(m *metav1.ObjectMeta) {
 	for i := range m.Finalizers {
 		s.internAll(&m.Finalizers[i])
 	}
-	for i := range m.OwnerReferences {
-		s.internAll(&m.OwnerReferences[i].APIVersion, &m.OwnerReferences[i].Kind)
+	for i := range m.OwnerReferences { // all Manifests of a Kyma have the same owner
+		o := &m.OwnerReferences[i]
+		s.internAll(&o.APIVersion, &o.Kind, &o.Name, (*string)(&o.UID))
+		o.Controller, o.BlockOwnerDeletion = shareBool(o.Controller), shareBool(o.BlockOwnerDeletion)
 	}
 	s.internAll(&m.Namespace)
+}
+
+// isTrue and isFalse are the shared values of all optional booleans.
+var isTrue, isFalse = new(true), new(false)
+
+// shareBool returns a pointer to the same value. All objects with this value share the pointer.
+func shareBool(b *bool) *bool {
+	switch {
+	case b == nil:
+		return nil
+	case *b:
+		return isTrue
+	}
+	return isFalse
 }
 
 func (s *Values) internConditions(all []metav1.Condition) []metav1.Condition {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
@@ -20,7 +21,12 @@ import (
 func installed(name string) *v1beta2.Manifest {
 	m := &v1beta2.Manifest{}
 	m.Namespace, m.Name = "kcp-system", name+"-keda-1"
-	m.Spec.Version = "1.0.0"
+	m.OwnerReferences = []metav1.OwnerReference{{Kind: strings.Clone(v1beta2.KindKyma), Name: strings.Clone("owner"),
+		UID: types.UID(strings.Clone("6e2a70a1")), Controller: new(true), BlockOwnerDeletion: new(false)}}
+	m.Spec.Version, m.Spec.Target = strings.Clone("1.0.0"), v1beta2.Target(strings.Clone("remote"))
+	m.Spec.Manager = &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "keda-manager"}
+	m.Status.State, m.Status.Version = v1beta2.State(strings.Clone("Ready")), strings.Clone("1.0.0")
+	m.Status.LastChange = &v1beta2.ModuleChange{Version: strings.Clone("1.0.0"), Outcome: v1beta2.StateReady}
 	m.Spec.Install = v1beta2.InstallInfo{Name: "raw-manifest", Source: runtime.RawExtension{Raw: []byte(`{"ref":"a"}`)}}
 	m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "lifecycle-manager"}}
 	m.Labels = map[string]string{v1beta2.LabelModuleName: strings.Clone("keda"), v1beta2.LabelKymaName: name}
@@ -62,6 +68,16 @@ func TestTransform(t *testing.T) {
 		"Resource": {"the custom resource of a module", a.Spec.Resource, b.Spec.Resource},
 		"Source":   {"the source", &a.Spec.Install.Source.Raw[0], &b.Spec.Install.Source.Raw[0]},
 		"Synced":   {"the inventory", &a.Status.Synced[0], &b.Status.Synced[0]},
+		"Manager":  {"the manager of the module", a.Spec.Manager, b.Spec.Manager},
+		"Owner":    {"the name of the owner", at(a.OwnerReferences[0].Name), at(b.OwnerReferences[0].Name)},
+		"OwnerUID": {"the UID of the owner", at(string(a.OwnerReferences[0].UID)),
+			at(string(b.OwnerReferences[0].UID))},
+		"OwnerIs": {"that the owner is the controller", a.OwnerReferences[0].Controller,
+			b.OwnerReferences[0].Controller},
+		"Version": {"the version in the spec and in the status", at(a.Spec.Version), at(b.Status.Version)},
+		"Change":  {"the version of the last change", at(a.Spec.Version), at(b.Status.LastChange.Version)},
+		"State":   {"the state", at(string(a.Status.State)), at(string(b.Status.State))},
+		"Target":  {"the target", at(string(a.Spec.Target)), at(string(b.Spec.Target))},
 		"Label": {"values of labels", at(a.Labels[v1beta2.LabelModuleName]),
 			at(b.Labels[v1beta2.LabelModuleName])},
 		"Finalizer": {"finalizers", at(a.Finalizers[0]), at(b.Finalizers[0])},
@@ -101,6 +117,16 @@ func TestTransformKeepsDifferentValuesApart(t *testing.T) {
 		"SyncedKeep": {"one that is kept", func(m *v1beta2.Manifest) { m.Status.Synced[0].Keep = true }},
 		"SyncedParts": {"the same letters in other fields", func(m *v1beta2.Manifest) {
 			m.Status.Synced[0].Kind, m.Status.Synced[0].Namespace = "ConfigMapkyma", "-system"
+		}},
+		"Manager": {"another manager", func(m *v1beta2.Manifest) {
+			m.Spec.Manager = &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "other"}
+		}},
+		"ManagerNamespace": {"a manager in another namespace", func(m *v1beta2.Manifest) {
+			m.Spec.Manager = &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "keda-manager",
+				Namespace: "other"}
+		}},
+		"OwnerIs": {"an owner that is not the controller", func(m *v1beta2.Manifest) {
+			m.OwnerReferences[0].Controller = new(false)
 		}},
 		"NoSynced": {"nothing installed", func(m *v1beta2.Manifest) { m.Status.Synced = nil }},
 		"NoLabels": {"no labels", func(m *v1beta2.Manifest) { m.Labels = nil }},

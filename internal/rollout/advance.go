@@ -256,6 +256,7 @@ func (a *advance) requeueAfter(d time.Duration) {
 // judgeAll finds the verdict on each runtime, and counts the verdicts of each stage.
 func (a *advance) judgeAll() {
 	began := a.rolloutStartedAt()
+	a.members = make([]member, 0, len(a.Runtimes))
 	for i := range a.Runtimes {
 		r := &a.Runtimes[i]
 		m := member{Runtime: r}

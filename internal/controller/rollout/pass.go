@@ -446,7 +446,7 @@ func (p *pass) runtimes(ctx context.Context, of string, deferUntil time.Time) ([
 		}
 	}
 	fleet := plan.Fleet{Release: p.release, Channel: of, Catalog: p.catalog, Now: p.now, DeferUntil: deferUntil}
-	var all []rollout.Runtime
+	all := make([]rollout.Runtime, 0, len(manifests.Items))
 	for i := range manifests.Items {
 		m := &manifests.Items[i]
 		if r, takesPart := fleet.Runtime(p.kymas[m.Labels[v1beta2.LabelKymaName]], m); takesPart {

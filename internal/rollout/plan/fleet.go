@@ -27,6 +27,7 @@ type Fleet struct {
 
 	template *v1beta2.ModuleTemplate // of the version in the release; set at its first use
 	isSafe   map[string]bool         // whether a downgrade to the target is safe, by ordered version
+	requests channel.LastRequests
 }
 
 // Runtime returns the facts about a runtime that a Kyma and its Manifest of the module contain. takesPart is false if
@@ -57,8 +58,7 @@ func (f *Fleet) followsChannel(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	if s := k.ModuleStatus(f.Release.Name); m.Channel() != f.Channel || s == nil || s.Reason == "" {
 		return m.Channel() == f.Channel
 	}
-	spec, _ := channel.LastRuntimeSpecOf(k)
-	requested := &v1beta2.Kyma{Spec: spec}
+	requested := f.requests.RuntimeKymaOf(k)
 	module := requested.Module(f.Release.Name)
 	return module == nil || module.Version == "" && requested.ModuleChannelOrDefault(f.Release.Name) == f.Channel
 }
@@ -75,9 +75,12 @@ func (f *Fleet) needsWindow(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 			return false
 		}
 	}
+	if !f.template.Spec.RequiresDowntime {
+		return false
+	}
 	ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 	isRescue := channel.IsLower(target, ordered) && evidence.IsNeitherReadyNorWarning(m)
-	return f.template.Spec.RequiresDowntime && !isRescue
+	return !isRescue
 }
 
 // blocked resolves the module as if the runtime were admitted, and returns the blocker. A runtime keeps its slot until
@@ -95,7 +98,7 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 			KubernetesVersion: k.Status.KubernetesVersion, Blocker: channel.PauseBlocker(k, f.Release.Name)}
 	} else {
 		module := v1beta2.Module{Name: f.Release.Name, Channel: f.Channel}
-		request = channel.RequestFor(k, channel.LastRuntimeKymaOf(k), &module)
+		request = channel.RequestFor(k, f.requests.RuntimeKymaOf(k), &module)
 	}
 	if why := m.Annotations[v1beta2.AnnotationPaused]; why != "" && request.Blocker == nil {
 		request.Blocker = &channel.Blocker{Code: v1beta2.ReasonModulePaused, Object: "Kyma " + k.Name, Message: why}
