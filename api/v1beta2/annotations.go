@@ -35,9 +35,10 @@ const (
 	// AnnotationBaseObjectsDigest.
 	AnnotationBaseObjectsDigest = "operator.kyma-project.io/base-digest"
 	// AnnotationLastRequest on the Kyma in the control plane has the last channel and modules of the Kyma in the
-	// runtime, as JSON. AnnotationLastRequest is absent if the channel and modules in the runtime equal those of the
-	// Kyma in the control plane. If the Kyma in the runtime is deleted, the manager restores it from
-	// AnnotationLastRequest. The original Kyma API does not have AnnotationLastRequest.
+	// runtime, and its annotations that defer updates or pause modules, as JSON. AnnotationLastRequest is absent if the
+	// runtime has none of these annotations, and its channel and modules equal those of the Kyma in the control plane.
+	// If the Kyma in the runtime is deleted, the manager restores it from AnnotationLastRequest. The original Kyma API
+	// does not have AnnotationLastRequest.
 	AnnotationLastRequest = "operator.kyma-project.io/last-wish"
 	// AnnotationStartOver with ValueTrue on the Kyma in a runtime has an effect when a user deletes this Kyma: the
 	// manager creates the Kyma again from the Kyma in the control plane, and ignores AnnotationLastRequest. The

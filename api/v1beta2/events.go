@@ -13,7 +13,7 @@ const (
 	// after its access Secret was removed. The manager deletes nothing in this cluster.
 	EventRuntimeLeft = "RuntimeLeft"
 	// EventCRDsKept: the Kyma was deleted, and the CRDs of this API group stay in the runtime, because other Kymas
-	// exist there.
+	// exist there, or because another control plane has installed or uses the CRDs.
 	EventCRDsKept = "CRDsKept"
 	// EventDeletionGivenUp: the runtime was unreachable until the end of --deletion-deadline, so the Kyma is deleted
 	// and the runtime keeps its objects. The tombstone that the message names lists the objects left in the runtime.

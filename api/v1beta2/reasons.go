@@ -15,8 +15,9 @@ const (
 	// ReasonKubeconfigInvalid: the access Secret contains no usable kubeconfig. Write a valid kubeconfig into the
 	// access Secret.
 	ReasonKubeconfigInvalid = "KubeconfigInvalid"
-	// ReasonKubeconfigRefused: the kubeconfig would run a command, use an auth provider or read a file, which is not
-	// allowed. Put a token or certificates into the kubeconfig itself.
+	// ReasonKubeconfigRefused: the kubeconfig would run a command, use an auth provider, read a file, or skip the check
+	// of the server's certificate, which is not allowed. Put a token or certificates into the kubeconfig itself, with
+	// certificate-authority-data and without insecure-skip-tls-verify.
 	ReasonKubeconfigRefused = "KubeconfigRefused"
 	// ReasonRuntimeUnreachable: the API server of the runtime does not answer. Check the address and the network of the
 	// API server, and that it is running. If the cluster no longer exists, delete the access Secret.
@@ -86,13 +87,13 @@ const (
 	// ReasonDigestMismatch: the content from the registry does not match its digest. Do not trust the content: push the
 	// artifact again.
 	ReasonDigestMismatch = "DigestMismatch"
-	// ReasonArtifactTooLarge: the descriptor or layer is larger than allowed. Make the artifact smaller, or raise the
-	// limit.
+	// ReasonArtifactTooLarge: the descriptor or layer is larger than allowed. Make the artifact smaller; the limit is
+	// fixed.
 	ReasonArtifactTooLarge = "ArtifactTooLarge"
 	// ReasonUnsafeArchive: an archive has an entry outside its folder. Pack the archive without links and parent paths.
 	ReasonUnsafeArchive = "UnsafeArchive"
 	// ReasonArchiveTooLarge: an archive is larger, or has more files, than allowed when unpacked. Make the archive
-	// smaller, or raise the limit.
+	// smaller; the limit is fixed.
 	ReasonArchiveTooLarge = "ArchiveTooLarge"
 	// ReasonInvalidDescriptor: the OCM component descriptor is not valid, or belongs to another component. Push a valid
 	// component descriptor.
@@ -214,8 +215,9 @@ const (
 	// ReasonTemplateAmbiguous: the module has no ModuleReleaseMeta, and more than one ModuleTemplate matches. Remove
 	// all but one of the ModuleTemplates that the message names, or create a ModuleReleaseMeta for the module.
 	ReasonTemplateAmbiguous = "TemplateAmbiguous"
-	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module; the older one applies. Delete one
-	// of the two ModuleReleaseMetas.
+	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module, or two modules with long names
+	// have the same name of their Manifest; the older one applies. Delete one of the two ModuleReleaseMetas, or remove
+	// or rename one of the two modules.
 	ReasonModuleConflict = "ModuleConflict"
 	// ReasonTemplateNotFound: the ModuleTemplate of the version does not exist. Create the missing ModuleTemplate, or
 	// assign to the channel a version that has one.
@@ -257,7 +259,7 @@ const (
 	// operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonRestoredOlder = "RestoredOlder"
 	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait for the
-	// window, or set spec.skipMaintenanceWindows.
+	// window. An operator can set spec.skipMaintenanceWindows on the Kyma in the control plane.
 	ReasonWaitingForWindow = "WaitingForWindow"
 	// ReasonUpdateDeferred: the admin of the runtime has deferred the update with the annotation
 	// operator.kyma-project.io/not-before, which the RolloutPolicy allows until the time that the message states. Wait,

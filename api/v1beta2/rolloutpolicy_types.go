@@ -24,8 +24,8 @@ type RolloutPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is written by platform teams. A changed policy applies to the next rollout; only the field suspend applies
-	// at once.
+	// spec is written by platform teams. A changed policy applies to the next rollout; only the fields suspend, freezes
+	// and maxUpdating also apply at once to rollouts in progress.
 	Spec RolloutPolicySpec `json:"spec"`
 
 	// Only Lifecycle Manager writes the status.

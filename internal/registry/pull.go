@@ -159,7 +159,7 @@ func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byt
 		return nil, nil, classifyError("pulling", ref, err)
 	}
 	tooLarge := ocm.NewError(ocm.ArtifactTooLarge, ref,
-		"larger than %d bytes: make the module smaller or raise the limit", limit)
+		"larger than %d bytes: make the module smaller", limit)
 	if response.ContentLength > limit {
 		return nil, nil, tooLarge
 	}

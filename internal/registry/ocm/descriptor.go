@@ -38,7 +38,7 @@ const DescriptorRoom = 1 << 20
 // archive that may be compressed.
 func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
 	tooLarge := NewError(ArtifactTooLarge, ref,
-		"its component descriptor is larger than %d bytes: make it smaller or raise the limit", limit)
+		"its component descriptor is larger than %d bytes: make it smaller", limit)
 	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		unzip, err := gzip.NewReader(bytes.NewReader(data))
 		if err == nil {
