@@ -127,8 +127,8 @@ func LastRuntimeAnnotationsOf(kyma *v1beta2.Kyma) map[string]string {
 // MandatoryRequests returns a Request for each mandatory module of a runtime, sorted by name. A module is mandatory if
 // its ModuleReleaseMeta is mandatory; the access rights of the runtime are ignored. A ModuleReleaseMeta that is being
 // deleted is left out. If two ModuleReleaseMetas have the same module or the same OCM component, the older one is used.
-// If two such ModuleReleaseMetas have the same age, the ModuleReleaseMeta with the smaller name is used. Of the two
-// ModuleReleaseMetas, the unused one also gets a Request, which has a Blocker.
+// If two such ModuleReleaseMetas have the same age, the ModuleReleaseMeta with the smaller name is used. The
+// ModuleReleaseMeta that is not used also gets a Request; the Blocker of this Request states the conflict.
 func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	if c.Mandatory == nil {
 		return nil

@@ -101,9 +101,8 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 	return objects, nil
 }
 
-// ControlPlaneYAML returns the objects of the control-plane flavour with the components webhooks and agents, as a
-// stream of YAML documents, without CRDs. ControlPlaneYAML joins the YAML files in the folders base,
-// components/webhooks and components/agents.
+// ControlPlaneYAML returns the objects that install the manager in a control plane, without CRDs, as a stream of YAML
+// documents. ControlPlaneYAML joins the YAML files in the folders base, components/webhooks and components/agents.
 func ControlPlaneYAML() []byte {
 	var stream []byte
 	for _, pattern := range []string{"base/*.yaml", "components/webhooks/*.yaml", "components/agents/*.yaml"} {

@@ -62,7 +62,7 @@ type Options struct {
 	// Secret is the name of the Secret with the certificate files. The agent watches only whether this Secret exists,
 	// and does not read it. By default, Secret is kyma-system/skr-webhook-tls.
 	Secret types.NamespacedName
-	// Address is the host:port of the listener. The certificate of the listener must be valid for that host.
+	// Address is the host:port of the listener. The certificate of the listener must be valid for the host in Address.
 	Address string
 	// Contract is the first segment of the URL paths of the listener. By default, Contract is v2.
 	Contract string

@@ -289,7 +289,7 @@ func (a *advance) judgeAll() {
 	for i := range a.stages {
 		a.total.add(&a.stages[i])
 	}
-	a.keepUsableAdmissions()
+	a.keepAdmissionsThatCanBegin()
 }
 
 // countWaitingInControlGroup counts a waiting runtime in the control group if the runtime worked before the rollout
@@ -325,10 +325,10 @@ func (a *advance) rolloutStartedAt() time.Time {
 	return a.Now
 }
 
-// keepUsableAdmissions keeps the admissions of the runtimes that have not begun yet and can begin now. A runtime that
-// has begun its update needs no admission any more. A runtime that cannot begin now loses its admission, so that it
-// occupies no slot; the runtime is admitted again when it can begin.
-func (a *advance) keepUsableAdmissions() {
+// keepAdmissionsThatCanBegin keeps the admissions of the runtimes that have not begun yet and can begin now. A runtime
+// that has begun its update needs no admission any more. A runtime that cannot begin now loses its admission, so that
+// it occupies no slot; the runtime is admitted again when it can begin.
+func (a *advance) keepAdmissionsThatCanBegin() {
 	before := a.admitted
 	a.admitted = place.Admitted{}
 	for i := range a.members {

@@ -37,11 +37,12 @@ func (c *Clock) Notice(wall time.Time, elapsed time.Duration) {
 }
 
 // restartAllDelaysIfClockChanged finds out whether somebody has set the clock since the times in the status were
-// stored. The clock was set if the caller has noticed the change, or if a stored time is in the future. After the clock
-// was set, all delays of the rollout begin again: the soak of the stage, the deadlines, and the minute in which
-// maxStartsPerMinute limits the starts. Without a new beginning, a clock that is set forward would end a soak early,
-// and updates that have just begun would miss their deadline. After a clock is set back, the rollout would wait until
-// the stored times are reached. The condition ClockSet stores the time from which the deadlines of runtimes count.
+// stored. The clock counts as set if the caller has noticed that it jumped, or if a time in the status is in the
+// future. After the clock was set, all delays of the rollout begin again: the soak of the stage, the deadlines, and the
+// minute in which maxStartsPerMinute limits the starts. Without a new beginning, a clock that is set forward would end
+// a soak early, and updates that have just begun would miss their deadline. After a clock is set back, the rollout
+// would wait until the stored times are reached. The condition ClockSet stores the time from which the deadlines of
+// runtimes count.
 func (a *advance) restartAllDelaysIfClockChanged() {
 	if was := meta.FindStatusCondition(a.status.Conditions, ConditionClockSet); was != nil {
 		a.clockSet = was.LastTransitionTime.Time

@@ -41,7 +41,7 @@ import (
 //	7   a version is taken back and not withdrawn (PlanMove, row 5)                               62, found as 6
 //	7   a version that was taken back is not recorded as such (PlanMove, row 5)                   151
 //	9   the rank depends on the number of calls (Places.Of)                                       1
-//	10  a runtime that cannot begin keeps its admission (keepUsableAdmissions)                    203
+//	10  a runtime that cannot begin keeps its admission (keepAdmissionsThatCanBegin)              203
 //	10  the coordinator ignores a deferral (blockerIfAdmitted) / controllers do (turnInStages)    3 / 682
 //	10  a deferred runtime keeps its stage waiting (isStartAwaited)                               9
 //	11  a stage needs no evidence (checkEvidence)                                                 334

@@ -366,7 +366,7 @@ func (p *Pool) newConnection(ctx context.Context, kyma string, cred credential) 
 	if p.opts.Agents {
 		rt.reviews = &reviews{breaker: b, first: requests,
 			changed: func() { p.notifyConnectionChanged(kyma, credentialKey) }}
-		review = rt.reviews.reviewRights
+		review = rt.reviews.refreshRights
 	}
 	b.scheduleCredentialChecks(rt.lifetime.Ends, checkInterval, review)
 	if p.opts.Watch {

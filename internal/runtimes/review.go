@@ -70,17 +70,17 @@ type reviews struct {
 	stopped bool
 }
 
-// reviewRights sends one request and records the rights in the answer. If the runtime cannot be reconciled,
-// reviewRights returns the reason, and otherwise nil. If the answer contains no list of rights, because the API server
+// refreshRights sends one request and records the rights in the answer. If the runtime cannot be reconciled,
+// refreshRights returns the reason, and otherwise nil. If the answer contains no list of rights, because the API server
 // does not allow reviews, the recorded rights stay unchanged.
-func (r *reviews) reviewRights() (runtimeError *Error) {
-	runtimeError, _ = r.reviewRightsThrough(r.breaker.next)
+func (r *reviews) refreshRights() (runtimeError *Error) {
+	runtimeError, _ = r.refreshRightsThrough(r.breaker.next)
 	return runtimeError
 }
 
-// reviewRightsThrough is like reviewRights, for a request that is sent through the given transport. If this transport
+// refreshRightsThrough is like refreshRights, for a request that is sent through the given transport. If this transport
 // has postponed the request, postponed is true.
-func (r *reviews) reviewRightsThrough(transport http.RoundTripper) (runtimeError *Error, postponed bool) {
+func (r *reviews) refreshRightsThrough(transport http.RoundTripper) (runtimeError *Error, postponed bool) {
 	r.sending.Lock()
 	defer r.sending.Unlock()
 	answer, bad, postponed := r.breaker.sendThrough(transport, "POST", reviewPath, reviewBody)
@@ -112,7 +112,7 @@ func (r *reviews) sendFirstReview() {
 		return
 	}
 	r.breaker.openIfCheckFails(0, func() *Error {
-		bad, postponed := r.reviewRightsThrough(r.first)
+		bad, postponed := r.refreshRightsThrough(r.first)
 		r.mu.Lock()
 		r.begun = bad == nil && !postponed
 		r.mu.Unlock()
@@ -160,7 +160,7 @@ func (r *reviews) runReviewUnlessStopped(timerNumber int) {
 	stopped := r.stopped
 	r.mu.Unlock()
 	if !stopped {
-		r.breaker.openIfCheckFails(0, r.reviewRights)
+		r.breaker.openIfCheckFails(0, r.refreshRights)
 	}
 }
 

@@ -8,7 +8,7 @@
 // # How it works
 //
 // Runtimes, registries, charts and people can put any text into an error: of any size, with line breaks, invisible
-// characters, and escape sequences that change a terminal. Every such text must pass through [ClipLine] or
+// characters, and escape sequences that change a terminal. Every text from outside must pass through [ClipLine] or
 // [ClipCollapsingSpaces] before it becomes a part of a condition, an event, a log line or the output of klm.
 package text
 

@@ -211,8 +211,8 @@ func (m *model) wantedMajorVersions() (byRuntimeAndModule map[string]map[string]
 	return all
 }
 
-// planFaults returns random faults until the end of the time span. A fault does not begin before the end of any other
-// fault that uses the same part of the system.
+// planFaults returns random faults until the end of the time span. Faults of the same part of the system do not
+// overlap: a fault begins after the earlier faults of this part have ended.
 func planFaults(r *rand.Rand, span time.Duration, runtimes []string, pace float64) []event {
 	var all []event
 	free := map[string]time.Duration{} // time at which a part of the system is free again

@@ -8,8 +8,8 @@ import (
 )
 
 // StartExtraReplica starts another replica of the manager with additional flags. The replica has its own kubeconfig and
-// its own log, both with the given name. From now on, agents send their reports to the new replica. The caller must
-// stop the new replica.
+// its own log, both with the given name. After StartExtraReplica has returned, agents send their reports to the new
+// replica. The caller must stop the new replica.
 func (l *Landscape) StartExtraReplica(ctx context.Context, name string, args ...string) (*Process, error) {
 	health, err := cluster.FreeAddress()
 	if err != nil {

@@ -29,7 +29,7 @@
 // # What it does not do
 //
 // A Queue does not store events on disk, so events are lost when the agent ends. When the agent starts again, it
-// reports the start of each watch, which means that any object may have changed.
+// reports the start of each watch, and the manager then assumes that any object of this watch may have changed.
 package outbox
 
 import (
@@ -126,8 +126,8 @@ type key struct {
 	resource, namespace, name string
 }
 
-// resourceKey returns the key that identifies the resource of an object.
-func (k key) resourceKey() key { return key{kind: k.kind, resource: k.resource} }
+// wholeResourceKey returns the key that identifies the resource of an object.
+func (k key) wholeResourceKey() key { return key{kind: k.kind, resource: k.resource} }
 
 // entry is a pending event.
 type entry struct {
@@ -224,7 +224,7 @@ func (q *Queue) addLocked(l *lane, c Change) {
 		q.replaceLocked(l, e, c, now)
 		return
 	}
-	if whole := l.entries[k.resourceKey()]; k.name != "" && whole != nil && whole.index >= 0 &&
+	if whole := l.entries[k.wholeResourceKey()]; k.name != "" && whole != nil && whole.index >= 0 &&
 		c.Delay == 0 && c.RepeatAfter == 0 {
 		// The new change needs no entry: the pending event about the whole resource is sent after the change, and so
 		// also covers it.
@@ -238,7 +238,7 @@ func (q *Queue) addLocked(l *lane, c Change) {
 			q.metrics.Lost.Inc()
 			return
 		}
-		k = k.resourceKey()
+		k = k.wholeResourceKey()
 		c = Change{Event: wholeResourceEvent(k)}
 		if e := l.entries[k]; e != nil {
 			q.replaceLocked(l, e, c, now)
@@ -321,7 +321,7 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 // or, if the resource of k has no entries, the resource with the most entries. makeRoomForResourceLocked returns true
 // if the queue now has room for an event about the resource of the key k.
 func (q *Queue) makeRoomForResourceLocked(l *lane, k key) (hasRoom bool) {
-	if q.dropObjectEntriesLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
+	if q.dropObjectEntriesLocked(l, k.wholeResourceKey()) > 0 || l.entries[k.wholeResourceKey()] != nil {
 		return true
 	}
 	var most key
@@ -334,7 +334,7 @@ func (q *Queue) makeRoomForResourceLocked(l *lane, k key) (hasRoom bool) {
 		sizes := map[key]int{}
 		for _, e := range other.waiting {
 			if e.key.name != "" {
-				sizes[e.key.resourceKey()]++
+				sizes[e.key.wholeResourceKey()]++
 			}
 		}
 		for whole, n := range sizes {
@@ -362,7 +362,7 @@ func (q *Queue) dropObjectEntriesLocked(l *lane, resource key) int {
 	var kept schedule
 	dropped := 0
 	for _, e := range l.waiting {
-		if e.key.name == "" || e.key.resourceKey() != resource {
+		if e.key.name == "" || e.key.wholeResourceKey() != resource {
 			e.index = len(kept)
 			kept = append(kept, e)
 			continue

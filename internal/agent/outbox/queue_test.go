@@ -210,7 +210,7 @@ func TestQueueOutdatedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
 		s.set(lost)
-		e := wholeResourceEvent(keyOf(about("x", "1").Event).resourceKey())
+		e := wholeResourceEvent(keyOf(about("x", "1").Event).wholeResourceKey())
 		e.ObjectsComplete, e.Objects = true, []metav1.ObjectMeta{{Name: "x", ResourceVersion: "1"}}
 		s.Add("m", Change{Event: e})
 		s.Add("m", about("filler", "1")) // that fails, too

@@ -34,7 +34,7 @@ func (q *Queue) trimDeliveryRecordsLocked(l *lane) {
 			delete(l.delivered, oldest.key)
 		}
 		if last && !old {
-			l.forgotten[oldest.key.resourceKey()] = oldest.at
+			l.forgotten[oldest.key.wholeResourceKey()] = oldest.at
 		}
 	}
 	if len(l.log) == 0 {

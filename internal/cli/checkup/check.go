@@ -199,7 +199,7 @@ func (r *checker) checkNamespace(ctx context.Context) {
 
 func (r *checker) checkCRDs(ctx context.Context) {
 	equal := 0
-	all := readCRDs(ctx, r.Cluster, false)
+	all := compareCRDs(ctx, r.Cluster, false)
 	for _, s := range all {
 		switch s.State {
 		case crdEqual:

@@ -28,9 +28,9 @@ type crdState struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// readCRDs compares the CRDs of the cluster with the CRDs of this klm. A runtime has only some of the CRDs, so missing
-// CRDs in a runtime are not reported.
-func readCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdState {
+// compareCRDs compares the CRDs of the cluster with the CRDs of this klm. A runtime has only some of the CRDs, so
+// missing CRDs in a runtime are not reported.
+func compareCRDs(ctx context.Context, c *connection.Cluster, isRuntime bool) []crdState {
 	var all []crdState
 	for _, want := range crds.All() {
 		live := &apiextensionsv1.CustomResourceDefinition{}

@@ -78,7 +78,7 @@ func (r *versionReport) read(ctx context.Context, c *connection.Cluster, namespa
 	if err := c.DetectKinds(ctx); err != nil {
 		return err
 	}
-	if r.CRDs = readCRDs(ctx, c, !c.IsControlPlane()); !c.IsControlPlane() {
+	if r.CRDs = compareCRDs(ctx, c, !c.IsControlPlane()); !c.IsControlPlane() {
 		return nil
 	}
 	if c.Namespace = namespace; namespace == "" {

@@ -55,7 +55,7 @@ func NewListing(values map[string]string) *Listing {
 	return l
 }
 
-// Register adds the flags to a command. The parameter filters lists the filters that the rows of the listing support.
+// Register adds the flags to a command. The argument filters has the names of the filters that the listing supports.
 func (l *Listing) Register(c *cobra.Command, filters ...string) {
 	l.filters = map[string]*string{}
 	for _, name := range filters {

@@ -89,8 +89,8 @@ var triggers = map[string]trigger{
 // NextTry describes when the manager will try again: at a time, or after an event. NextTry contains only what klm can
 // know.
 type NextTry struct {
-	// AtLatest is the time before which the next try begins at the latest. If the manager waits for an event, AtLatest
-	// is the zero time.
+	// AtLatest is the latest time at which the next try begins. If the manager waits for an event, AtLatest is the zero
+	// time.
 	AtLatest time.Time `json:"atLatest,omitzero"`
 	// When is a text that describes the time of the next try or the event for which the manager waits.
 	When string `json:"when"`

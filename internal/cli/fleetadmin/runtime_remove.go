@@ -180,7 +180,7 @@ func (o *removeOptions) remove(ctx context.Context, a *console.App, c *connectio
 			"Secrets, klm runtime remove " + name + " deletes it"
 		return done, nil
 	}
-	return done, deleteAccessSecretsAfterKyma(ctx, c, name, f.Secrets)
+	return done, deleteAccessSecretsUnlessTombstone(ctx, c, name, f.Secrets)
 }
 
 // showRemoval writes the objects that will be removed from a runtime, and the reasons that will block the removal. If
@@ -325,9 +325,9 @@ func deleteAccessSecretsBeforeKyma(ctx context.Context, c *connection.Cluster, f
 	return deleteAccessSecrets(ctx, c, f.Secrets)
 }
 
-// deleteAccessSecretsAfterKyma deletes the access Secrets of a runtime whose Kyma is deleted, unless the deletion of
-// the Kyma was given up.
-func deleteAccessSecretsAfterKyma(ctx context.Context, c *connection.Cluster, name string,
+// deleteAccessSecretsUnlessTombstone deletes the access Secrets of a runtime whose Kyma is deleted, unless the deletion
+// of the Kyma was given up.
+func deleteAccessSecretsUnlessTombstone(ctx context.Context, c *connection.Cluster, name string,
 	secrets []metav1.PartialObjectMetadata) error {
 	if len(secrets) == 0 {
 		return nil

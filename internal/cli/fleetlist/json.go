@@ -158,7 +158,7 @@ var managedFields = []byte(`"managedFields":[`)
 
 // stripManagedFieldsInPlace returns an object without its managedFields, which are often half of its size. The bytes of
 // the argument may change. stripManagedFieldsInPlace searches for the key "managedFields" including its quotes. The
-// search cannot match text inside a JSON string, because quotes inside a JSON string have a backslash before them.
+// search never finds the key in the text of a JSON string, because JSON writes a quote in a string with a backslash.
 func stripManagedFieldsInPlace(object []byte) []byte {
 	at := bytes.Index(object, managedFields)
 	if at < 0 {

@@ -103,7 +103,7 @@ func restore(ctx context.Context, a *console.App, o restoreOptions) error {
 	if err := refuseLiveManager(ctx, c); err != nil { // the user may have taken time to answer
 		return err
 	}
-	w := &writer{survey: s, options: o, uids: map[string]types.UID{}}
+	w := &restorer{survey: s, options: o, uids: map[string]types.UID{}}
 	if err := w.run(ctx, f); err != nil {
 		return err
 	}
@@ -133,8 +133,8 @@ func isOrAre(n int) string {
 	return "are"
 }
 
-// writer writes the objects of a backup.
-type writer struct {
+// restorer writes the objects of a backup.
+type restorer struct {
 	*survey
 	options restoreOptions
 
@@ -144,7 +144,7 @@ type writer struct {
 }
 
 // run restores all objects, one kind after another.
-func (w *writer) run(ctx context.Context, f *os.File) error {
+func (w *restorer) run(ctx context.Context, f *os.File) error {
 	kind := ""
 	group, groupCtx := newGroup(ctx)
 	err := visitObjects(f, func(d document) error {
@@ -173,7 +173,7 @@ func newGroup(ctx context.Context) (*errgroup.Group, context.Context) {
 
 // restoreObject restores one object and its status. If an object was being deleted at the time of the backup,
 // restoreObject deletes it again after it was restored, unless its deletion is left to the user.
-func (w *writer) restoreObject(ctx context.Context, d document) error {
+func (w *restorer) restoreObject(ctx context.Context, d document) error {
 	act, live, err := w.decide(ctx, d, w.options.replace)
 	if err != nil {
 		return err
@@ -238,7 +238,7 @@ func (w *writer) restoreObject(ctx context.Context, d document) error {
 
 // setKymaAsManifestOwner makes a Kyma the owner of its Manifest, as the manager does for a new Manifest. A Manifest
 // that a user has created has no owner.
-func (w *writer) setKymaAsManifestOwner(ctx context.Context, o *unstructured.Unstructured) error {
+func (w *restorer) setKymaAsManifestOwner(ctx context.Context, o *unstructured.Unstructured) error {
 	labels := o.GetLabels()
 	if o.GetKind() != v1beta2.KindManifest || labels[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager {
 		return nil
@@ -261,7 +261,7 @@ func (w *writer) setKymaAsManifestOwner(ctx context.Context, o *unstructured.Uns
 }
 
 // writeStatus writes the status of an object. An existing status is replaced.
-func (w *writer) writeStatus(ctx context.Context, o *unstructured.Unstructured, status map[string]any) error {
+func (w *restorer) writeStatus(ctx context.Context, o *unstructured.Unstructured, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
 		return fmt.Errorf("encoding the status of %s: %w", nameOf(o), err)

@@ -19,9 +19,10 @@ import (
 
 // A Kyma uses a runtime only after the controller has verified that the runtime belongs to this Kyma (package
 // ownership). The verification needs the Kyma in the runtime, which a reconcile reads first, unless an earlier
-// reconcile has just read it. The Kyma controller is the verifier of the pool: the pool gives the connection to the
-// other controllers only after the verification. If a runtime has no record of its owner yet, the Kyma controller makes
-// these steps in this order. If the runtime does not serve the kind Kyma yet, step 3 follows in the next reconcile.
+// reconcile has just read it. The Kyma controller makes this verification for all controllers: the pool gives the
+// connection to the other controllers only after the verification. If a runtime has no record of its owner yet, the
+// Kyma controller makes these steps in this order. If the runtime does not serve the kind Kyma yet, step 3 follows in
+// the next reconcile.
 //
 //	1  verify                  nothing is written yet
 //	2  base objects            they are the same for every owner

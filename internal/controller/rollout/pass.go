@@ -240,7 +240,7 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 	recorded := rollout.PlanMove(rollout.Channel{Release: p.release, Name: of, Policy: policy, Urgency: declared,
 		Active: p.rollout(was.Rollout), Unrecorded: unrecorded, Runtimes: runtimes, GoesBack: p.checkWayBack,
 		LastRevision: p.lastRevision(of),
-		By:           func() (by string) { by, unread = p.moverOf(ctx, of); return by }, Now: p.now})
+		By:           func() (by string) { by, unread = p.fieldManagerOf(ctx, of); return by }, Now: p.now})
 	if err := cmp.Or(unread, p.failed()); err != nil {
 		return s, "", "", err
 	}
@@ -292,8 +292,9 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 	return s, status.Phase, status.Message, nil
 }
 
-// moverOf returns the field manager that wrote the version of a channel, or "" if the field manager is not known.
-func (p *pass) moverOf(ctx context.Context, of string) (string, error) {
+// fieldManagerOf returns the field manager that wrote the version of a channel, or "" if the field manager is not
+// known.
+func (p *pass) fieldManagerOf(ctx context.Context, of string) (string, error) {
 	live, err := p.liveOrCachedRelease(ctx)
 	if err != nil {
 		return "", err

@@ -48,9 +48,9 @@ func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime
 	return r, true
 }
 
-// followsChannel reports whether a runtime follows the channel. Normally the channel label of the Manifest decides. The
-// label contains the channel of the installed version. If the last request for the module was refused, the request in
-// the Kyma decides, because it may be for a pinned version or for another channel.
+// followsChannel reports whether a runtime follows the channel. The result depends on the channel label of the
+// Manifest, which contains the channel of the installed version. If the last request for the module was refused, the
+// request in the Kyma decides, because it may be for a pinned version or for another channel.
 func (f *Fleet) followsChannel(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	if f.Channel == v1beta2.MandatoryChannel {
 		return m.IsMandatory()

@@ -168,9 +168,9 @@ func pausedAndSilentBits(m *fleetlist.Member) (flags byte) {
 }
 
 // Encode returns the data of the heat map. The data begins with a line that has the revision and the numbers of
-// runtimes, groups and classes. Then there is a line for each class, each group and each runtime. The data ends with
-// three bytes for each runtime: its cell and the number of its group. The function "isMatch" is the filter; nil matches
-// all runtimes.
+// runtimes, groups and classes. Then there are the lines of all classes, the lines of all groups and the lines of all
+// runtimes. The data ends with three bytes for each runtime: its cell and the number of its group. The function
+// "isMatch" is the filter; nil matches all runtimes.
 func (v *View) Encode(isMatch func(*fleetlist.Member) bool) []byte {
 	groups, of := v.groups()
 	var out bytes.Buffer

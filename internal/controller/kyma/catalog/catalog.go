@@ -122,7 +122,7 @@ type record struct {
 	baseComparedAt time.Time       // when the base objects were last sent or compared
 }
 
-// New returns Copies that has no records of runtimes yet.
+// New returns a Copies in which no copy of the catalog is recorded for any runtime yet.
 func New(o Options) *Copies {
 	return &Copies{options: o, contents: contentsCache{changed: make(chan struct{}, 1)}, records: map[string]*record{}}
 }

@@ -95,8 +95,8 @@ func Resolve(in Inputs) []Module {
 		return m
 	}
 	// A module keeps its Manifest when it becomes mandatory, even if the Kyma also requests the module. Therefore the
-	// Manifests of the mandatory modules are looked up first. A module that is no longer mandatory keeps its Manifest,
-	// too.
+	// Manifests of the mandatory modules are looked up first. A module also keeps its Manifest when it is no longer
+	// mandatory and the Kyma requests it.
 	var mandatory []Module
 	isMandatory := map[string]bool{}
 	for _, r := range channel.MandatoryRequests(in.Catalog, in.Kyma) {
