@@ -30,6 +30,7 @@ var rooms = []struct {
 	{0, "api", "clients import it: whatever it needs, they need too"},
 	{0, "crds", "one source of the CRDs for manager, landscape and make"},
 	{0, "internal/text", "makes texts from outside fit to be shown; every room has such texts"},
+	{0, "internal/celwork", "limits the work of expressions, without knowing what they decide"},
 	{0, "internal/budget", "limits how often something happens for a runtime, without knowing what"},
 	{1, "channel", "a pure library: a decision can be tested by a table"},
 	{1, "render", "a pure library: the same bytes in, the same bundle out"},
@@ -244,7 +245,7 @@ func TestForeignImports(t *testing.T) {
 			"the libraries are for use outside of this manager, so they do not know its frame",
 			func(s source) bool { return (isOf(s.folder, "apply") || isOf(s.folder, "render")) && !s.isTest() },
 			func(p string) bool {
-				return p == module+"/internal/text" ||
+				return p == module+"/internal/text" || p == module+"/internal/celwork" ||
 					!isOf(p, module+"/internal") && !isOf(p, "sigs.k8s.io/controller-runtime")
 			},
 		},

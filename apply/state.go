@@ -14,6 +14,8 @@ import (
 	"github.com/google/cel-go/ext"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/celwork"
 )
 
 // State is the state of a module as its custom resource reports it.
@@ -71,14 +73,14 @@ type StateResult struct {
 type StateEvaluator struct {
 	mu       sync.Mutex
 	env      *cel.Env                 // for all expressions; created with the first expression; guarded by mu
-	limit    cel.ProgramOption        // enforces maxWork; created with env; guarded by mu
+	limiter  *celwork.Limiter         // makes programs; created with env; guarded by mu
 	programs map[string]*stateProgram // by key; guarded by mu
 	order    []string                 // keys of programs, oldest first; guarded by mu
 }
 
-// maxPrograms, maxExpression, maxRules, maxCost and maxWork limit the memory and the processor time that the state
-// rules of modules need. maxCost is measured in the cost units of CEL. The evaluation of a hundred conditions costs
-// about a thousand cost units of CEL. An evaluation that reaches maxCost takes about 50 ms.
+// maxPrograms, maxExpression, maxRules and maxCost, together with package celwork, limit the memory and the processor
+// time that the state rules of modules need. maxCost is measured in the cost units of CEL. The evaluation of a hundred
+// conditions costs about a thousand cost units of CEL. An evaluation that reaches maxCost takes about 50 ms.
 const (
 	maxPrograms   = 512
 	maxExpression = 8 << 10
@@ -165,7 +167,7 @@ func statusMessageSuffix(cr *unstructured.Unstructured) string {
 
 // stateProgram is the compiled form of StateRules.
 type stateProgram struct {
-	expression cel.Program
+	expression *celwork.Program
 	source     string
 	rules      []StateRule
 	problem    string // why the rules are invalid
@@ -246,12 +248,12 @@ func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 var allStates = []State{StateReady, StateProcessing, StateWarning, StateError, StateDeleting}
 
 // celEnvironment returns the CEL environment with "self", the libraries for strings, lists and sets, and optional
-// fields. The programs of this environment need the option limit.
-func (s *StateEvaluator) celEnvironment() (env *cel.Env, limit cel.ProgramOption, err error) {
+// fields. The limiter makes the programs of this environment.
+func (s *StateEvaluator) celEnvironment() (env *cel.Env, limiter *celwork.Limiter, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.limit != nil {
-		return s.env, s.limit, nil
+	if s.limiter != nil {
+		return s.env, s.limiter, nil
 	}
 	s.env, err = cel.NewEnv(cel.Variable("self", cel.DynType), cel.OptionalTypes(),
 		ext.Strings(), ext.Lists(ext.ListsMaxRangeSize(maxCost)), ext.Sets(),
@@ -259,16 +261,16 @@ func (s *StateEvaluator) celEnvironment() (env *cel.Env, limit cel.ProgramOption
 	if err != nil {
 		return nil, nil, err
 	}
-	s.limit, err = limitWork(s.env)
-	return s.env, s.limit, err
+	s.limiter, err = celwork.NewLimiter(s.env)
+	return s.env, s.limiter, err
 }
 
 // compileExpression compiles a CEL expression. problem states why the expression is invalid.
-func (s *StateEvaluator) compileExpression(text string) (program cel.Program, problem string) {
+func (s *StateEvaluator) compileExpression(text string) (program *celwork.Program, problem string) {
 	if len(text) > maxExpression {
 		return nil, fmt.Sprintf("the expression has %d bytes, at most %d are allowed", len(text), maxExpression)
 	}
-	env, limit, err := s.celEnvironment()
+	env, limiter, err := s.celEnvironment()
 	if err != nil {
 		return nil, "preparing CEL: " + err.Error()
 	}
@@ -283,7 +285,7 @@ func (s *StateEvaluator) compileExpression(text string) (program cel.Program, pr
 	if kind := ast.OutputType(); !kind.IsAssignableType(cel.BoolType) && !kind.IsAssignableType(cel.StringType) {
 		return nil, fmt.Sprintf("expression %q returns %s, want bool or string", clipExpression(text), kind)
 	}
-	program, err = env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000), limit)
+	program, err = limiter.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000))
 	if err != nil {
 		return nil, fmt.Sprintf("expression %q: %s", clipExpression(text), err)
 	}
@@ -292,8 +294,7 @@ func (s *StateEvaluator) compileExpression(text string) (program cel.Program, pr
 
 // evaluateExpression returns the result of the CEL expression.
 func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructured) (StateResult, error) {
-	workLeft := maxWork
-	out, _, err := p.expression.Eval(map[string]any{"self": cr.Object, workLeftVariable: &workLeft})
+	out, err := p.expression.Eval(map[string]any{"self": cr.Object})
 	if err != nil {
 		if missing := missingField(err, out); missing != "" {
 			return StateResult{StateProcessing, object.String() + " has no " + missing +

@@ -8,7 +8,8 @@
 // # How it works
 //
 // Parsed ranges and compiled expressions are cached, because the same ranges and expressions are evaluated for every
-// runtime. The size of the caches and the cost of an evaluation are limited.
+// runtime. The size of the caches, and the cost and the work of an evaluation are limited: the expressions come from
+// the teams who publish modules, and are evaluated in the manager.
 //
 // # What it does not do
 //
@@ -22,12 +23,15 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 	"github.com/google/cel-go/cel"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/celwork"
 )
 
 const (
-	maxRiskCost = 10000 // in the unit of CEL: some milliseconds
-	maxPrograms = 256   // compiled expressions in memory
-	maxRanges   = 2048  // parsed ranges in memory
+	maxRiskCost   = 10000 // in the unit of CEL: some milliseconds
+	maxExpression = 1024  // characters of an expression, as in the CRD
+	maxPrograms   = 256   // compiled expressions in memory
+	maxRanges     = 2048  // parsed ranges in memory
 )
 
 // InRange reports whether a version is in a range of versions. A pre-release is in a range if its precedence is in the
@@ -94,7 +98,7 @@ type evaluator struct {
 }
 
 type compiledRisk struct {
-	program cel.Program
+	program *celwork.Program
 	err     error
 }
 
@@ -106,10 +110,18 @@ var riskEnvironment = sync.OnceValues(func() (*cel.Env, error) {
 	for _, name := range []string{"k8s.major", "k8s.minor"} {
 		options = append(options, cel.Variable(name, cel.IntType))
 	}
-	return cel.NewEnv(options...)
+	return cel.NewEnv(append(options, cel.ParserRecursionLimit(64), cel.ParserExpressionSizeLimit(maxExpression))...)
 })
 
-func (e *evaluator) compiled(expression string) (cel.Program, error) {
+var riskLimiter = sync.OnceValues(func() (*celwork.Limiter, error) {
+	env, err := riskEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	return celwork.NewLimiter(env)
+})
+
+func (e *evaluator) compiled(expression string) (*celwork.Program, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if known, found := e.programs[expression]; found {
@@ -123,7 +135,7 @@ func (e *evaluator) compiled(expression string) (cel.Program, error) {
 	return program, err
 }
 
-func compileRisk(expression string) (cel.Program, error) {
+func compileRisk(expression string) (*celwork.Program, error) {
 	env, err := riskEnvironment()
 	if err != nil {
 		return nil, err
@@ -135,7 +147,11 @@ func compileRisk(expression string) (cel.Program, error) {
 	if ast.OutputType() != cel.BoolType {
 		return nil, fmt.Errorf("%.128q is not true or false", expression)
 	}
-	return env.Program(ast, cel.CostLimit(maxRiskCost))
+	limiter, err := riskLimiter()
+	if err != nil {
+		return nil, err
+	}
+	return limiter.Program(ast, cel.CostLimit(maxRiskCost))
 }
 
 func (e *evaluator) evaluate(expression string, values map[string]any) (bool, error) {
@@ -143,7 +159,7 @@ func (e *evaluator) evaluate(expression string, values map[string]any) (bool, er
 	if err != nil {
 		return false, err
 	}
-	result, _, err := program.Eval(values)
+	result, err := program.Eval(values)
 	if err != nil {
 		return false, err
 	}

@@ -1,8 +1,30 @@
-package apply
+// Package celwork limits the work of evaluations of CEL expressions.
+//
+// # Use
+//
+//	limiter, err := celwork.NewLimiter(env)
+//	program, err := limiter.Program(ast, cel.CostLimit(100_000))
+//	value, err := program.Eval(map[string]any{"self": object})
+//
+// # How it works
+//
+// The expressions come from teams who publish modules. CEL has a limit for the cost of an evaluation, but CEL adds the
+// cost of a call only after the call: the last call may allocate gigabytes, or compare the items of a list for hours.
+// CEL also does not count the content of items, and a few nested literals such as [x, x] result in a list whose
+// comparison never ends. Package celwork computes the work of each call from its arguments, and refuses the call before
+// it begins if the evaluation would exceed the limit.
+//
+// # What it does not do
+//
+// The package does not replace the cost limit of CEL. Functions whose work is proportional to the size of their
+// arguments have no limit beyond the cost limit, because the limited calls and literals also limit the size of values.
+package celwork
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
+	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
@@ -14,16 +36,9 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// maxWork limits the work of one evaluation of a state expression: the number of values that function calls and
-// literals process, where bytesPerWork bytes of text count as one value. maxCost alone does not limit the memory and
-// the time of an evaluation, because CEL adds the cost of a call only after the call: the last call may allocate
-// gigabytes, or compare the items of a list for hours. CEL also does not count the content of items, and a few nested
-// literals such as [x, x] result in a list whose comparison never ends.
-//
-// Each call computes the work that it may need from its arguments, and is refused before it begins if the evaluation
-// would exceed maxWork. Because literals count too, the values of an evaluation have at most maxWork values more than
-// the custom resource. Therefore functions whose work is proportional to the size of their arguments need no limit
-// beyond maxCost.
+// maxWork is the limit of one evaluation: the number of values that function calls and literals process, where
+// bytesPerWork bytes of text count as one value. Because literals count too, the values of an evaluation have at most
+// maxWork values more than its variables.
 const maxWork = 1_000_000
 
 // bytesPerWork is the number of bytes of text that count as one value, as in the cost model of CEL.
@@ -33,8 +48,8 @@ const bytesPerWork = 10
 // read the variable, because its name is no identifier of CEL.
 const workLeftVariable = "@workLeft"
 
-// callWork has the functions that need a limit beyond maxCost. The value returns an upper limit of the work of a call.
-// If this limit is more than the parameter left, any number above left may be returned instead.
+// callWork has the functions that need a limit beyond the cost limit of CEL. The value returns an upper limit of the
+// work of a call. If this limit is more than the parameter left, any number above left may be returned instead.
 var callWork = map[string]func(args []ref.Val, left int) int{
 	operators.Add:       additionWork,
 	operators.Equals:    equalityWork,
@@ -92,7 +107,7 @@ var callWork = map[string]func(args []ref.Val, left int) int{
 const sortByFunction = "@sortByAssociatedKeys"
 
 // additionWork returns the work of adding lists: without a limit, adding a list to itself a few times would result in a
-// list with billions of items. maxCost limits the addition of other values.
+// list with billions of items. The cost limit of CEL limits the addition of other values.
 func additionWork(args []ref.Val, left int) int {
 	if _, isList := args[1].(traits.Lister); !isList {
 		return 0
@@ -167,9 +182,15 @@ func itemCount(value ref.Val) int {
 	return int(count)
 }
 
-// limitWork returns the option with which the programs of an environment enforce maxWork. Each evaluation needs the
-// variable workLeftVariable.
-func limitWork(env *cel.Env) (cel.ProgramOption, error) {
+// Limiter makes programs whose evaluations are limited. Limiter is safe for concurrent use.
+type Limiter struct {
+	env   *cel.Env
+	limit cel.ProgramOption
+}
+
+// NewLimiter returns a Limiter for the expressions of an environment. NewLimiter returns an error if a function of the
+// environment has no implementation.
+func NewLimiter(env *cel.Env) (*Limiter, error) {
 	implementations := map[string]*functions.Overload{}
 	for _, function := range env.Functions() {
 		overloads, err := function.Bindings()
@@ -180,7 +201,7 @@ func limitWork(env *cel.Env) (cel.ProgramOption, error) {
 			implementations[o.Operator] = o
 		}
 	}
-	return cel.CustomDecoratorV2(func(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	limit := cel.CustomDecoratorV2(func(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 		switch step := step.(type) {
 		case interpreter.InterpretableConstructor:
 			return &limitedLiteral{step}, nil
@@ -194,7 +215,33 @@ func limitWork(env *cel.Env) (cel.ProgramOption, error) {
 		default:
 			return step, nil
 		}
-	}), nil
+	})
+	return &Limiter{env, limit}, nil
+}
+
+// Program returns the program of an expression that was compiled in the environment of the Limiter. The options should
+// have a cost limit.
+func (l *Limiter) Program(ast *cel.Ast, options ...cel.ProgramOption) (*Program, error) {
+	program, err := l.env.Program(ast, append(slices.Clone(options), l.limit)...)
+	if err != nil {
+		return nil, err
+	}
+	return &Program{program}, nil
+}
+
+// Program is a compiled expression whose evaluations are limited. Program is safe for concurrent use.
+type Program struct{ program cel.Program }
+
+// Eval evaluates the expression with the values of its variables. If the evaluation would exceed the limit, the error
+// names the function and the limit. In other cases, the result and the error are those of [cel.Program]: some errors
+// are also a result.
+func (p *Program) Eval(variables map[string]any) (ref.Val, error) {
+	left := maxWork
+	all := make(map[string]any, len(variables)+1)
+	maps.Copy(all, variables)
+	all[workLeftVariable] = &left
+	value, _, err := p.program.Eval(all)
+	return value, err
 }
 
 // implementationOf returns the Go function that a call calls, found in the same way as by CEL.
@@ -277,7 +324,7 @@ func (l *limitedLiteral) Eval(variables interpreter.Activation) ref.Val {
 
 // spendWork subtracts work from the work that is left for the evaluation. The parameter work returns the work, or any
 // number above left. If more work is necessary than is left, spendWork ends the evaluation with an error, in the same
-// way in which CEL enforces maxCost: the program recovers from the panic and returns the error.
+// way in which CEL enforces its cost limit: the program recovers from the panic and returns the error.
 func spendWork(frame *interpreter.ExecutionFrame, what string, work func(left int) int) {
 	value, _ := frame.ResolveName(workLeftVariable)
 	left, ok := value.(*int)
