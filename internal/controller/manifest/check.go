@@ -37,7 +37,7 @@ func (r *Reconciler) VerifyAndRender(ctx context.Context, m *v1beta2.Manifest) (
 	isEmpty := true
 	for _, s := range p.sources {
 		dependsOnCluster := false
-		bundle, err := r.bundles.Bundle(ctx, s, p.options,
+		bundle, err := r.bundles.Bundle(ctx, s, p.options, nil,
 			func(_ context.Context, queries []string) (render.Capabilities, error) {
 				dependsOnCluster = len(queries) > 0
 				return render.Capabilities{}, nil

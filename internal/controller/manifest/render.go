@@ -34,12 +34,13 @@ func (n *run) verifyAndRenderSources(ctx context.Context) error {
 	if out.signatures, err = n.plan.verify(ctx); err != nil {
 		return err
 	}
+	var stored *source.Failure
 	if f := n.manifest.Status.RenderFailure; f != nil {
-		n.bundles.Remember(source.Failure{Digest: f.Digest, Code: f.Reason, Message: f.Message})
+		stored = &source.Failure{Digest: f.Digest, Code: f.Reason, Message: f.Message}
 	}
 	total, own := 0, n.peers().Ownership(ctx, n.manifest, n.Adoption)
 	for _, s := range n.plan.sources {
-		bundle, err := n.bundles.Bundle(ctx, s, n.plan.options, n.runtime.Capabilities)
+		bundle, err := n.bundles.Bundle(ctx, s, n.plan.options, stored, n.runtime.Capabilities)
 		if err != nil {
 			return terminalIfPinned(fmt.Errorf("rendering %s: %w", s.Name, err), s.Artefact)
 		}

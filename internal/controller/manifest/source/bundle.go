@@ -36,14 +36,16 @@ type Renderer struct {
 	mu       sync.Mutex
 	queries  map[string][]string          // guarded by mu; capability queries by digest of the source
 	failures map[string]rememberedFailure // guarded by mu; by digest of the bundle
+	rendered map[string]bool              // guarded by mu; the digests of bundles that were rendered
 }
 
 // Bundle renders a source with the given options, and sets options.Digest. A chart may depend on capabilities of the
 // cluster, for example on its Kubernetes version. If a chart depends on capabilities, Bundle calls the function in the
 // parameter capabilities with the capabilities that the chart queries. Runtimes with equal capabilities share one
-// bundle. If a rendering crashes or has to be stopped, the error is a Failure, and the rendering is not repeated.
+// bundle. If a rendering crashes or has to be stopped, the error is a Failure, and the rendering is not repeated. The
+// parameter stored is the Failure that the status of the Manifest has stored before a restart, or nil.
 func (r *Renderer) Bundle(
-	ctx context.Context, s Source, options render.Options,
+	ctx context.Context, s Source, options render.Options, stored *Failure,
 	capabilities func(ctx context.Context, queries []string) (render.Capabilities, error),
 ) (*render.Bundle, error) {
 	timeout := cmp.Or(r.LoadTimeout, loadTimeout)
@@ -63,8 +65,12 @@ func (r *Renderer) Bundle(
 	if len(queries) > 0 {
 		options.Digest = settings.Digest(options.Digest, queries)
 	}
-	return r.Bundles.Get(rendering, options.ResultingBundleDigest(), func() (*render.Bundle, error) {
-		return r.renderUnlessKnownToFail(ctx, options.ResultingBundleDigest(), func() (*render.Bundle, error) {
+	digest := options.ResultingBundleDigest()
+	if r.stillApplies(ctx, stored, digest) {
+		return nil, *stored
+	}
+	return r.Bundles.Get(rendering, digest, func() (*render.Bundle, error) {
+		return r.renderUnlessKnownToFail(ctx, digest, func() (*render.Bundle, error) {
 			content, err := s.load(ctx)
 			if err != nil {
 				return nil, err

@@ -30,21 +30,22 @@ func (f Failure) Error() string { return f.Message }
 // Reason returns Code.
 func (f Failure) Reason() string { return f.Code }
 
-// rememberedFailure is a Failure together with the time at which it occurred. If the Failure occurred before the start
-// of the manager, at is zero.
+// rememberedFailure is a Failure together with the time at which it occurred.
 type rememberedFailure struct {
 	Failure
 	at time.Time
 }
 
-// Remember records a failure from an earlier rendering. If a failure of the same bundle is already recorded, Remember
-// does nothing.
-func (r *Renderer) Remember(f Failure) {
+// stillApplies reports whether a failure that a Manifest has stored still applies to the bundle with this digest. A
+// stored failure says nothing about other Manifests, and ends when another Manifest has rendered the bundle: a timeout,
+// for example, may depend on the load of the machine, and only one of the Manifests may have been retried.
+func (r *Renderer) stillApplies(ctx context.Context, stored *Failure, digest string) bool {
+	if stored == nil || stored.Digest != digest || retry.IsOutdated(ctx, time.Time{}) {
+		return false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.failures[f.Digest]; !known {
-		putBounded(&r.failures, f.Digest, rememberedFailure{Failure: f})
-	}
+	return !r.rendered[digest]
 }
 
 // renderUnlessKnownToFail renders the bundle with this digest, unless its rendering is known to fail.
@@ -69,8 +70,12 @@ func (r *Renderer) renderUnlessKnownToFail(ctx context.Context, digest string, d
 	defer r.mu.Unlock()
 	delete(r.failures, digest)
 	if !ok || !isFatal(e.Reason()) {
+		if err == nil {
+			putBounded(&r.rendered, digest, true)
+		}
 		return bundle, err
 	}
+	delete(r.rendered, digest)
 	f := Failure{Digest: digest, Code: e.Reason(), Message: e.Error() + notAgain}
 	putBounded(&r.failures, digest, rememberedFailure{f, time.Now()})
 	return nil, f

@@ -5,7 +5,7 @@
 //	finder := source.NewFinder(source.Options{Registry: …, Secrets: …})
 //	found, err := finder.Find(ctx, manifest)              // which content each source has now
 //	signature, err := found.Sources[0].Artefact.Verify(ctx)
-//	bundle, err := renderer.Bundle(ctx, found.Sources[0], options, runtime.Capabilities)
+//	bundle, err := renderer.Bundle(ctx, found.Sources[0], options, nil, runtime.Capabilities)
 //
 // # How it works
 //

@@ -303,12 +303,13 @@ func (c *crashing) Run(context.Context, []byte) ([]byte, error) {
 }
 
 // TestFailure checks that a rendering that crashed is not repeated, not even by a Renderer that knows the failure only
-// from a status. When a person requests a retry, the chart is rendered again once, and all Manifests with this chart
+// from a status. A failure in the status of one Manifest does not apply to other Manifests. When a person requests a retry, the chart is rendered again once, and all Manifests with this chart
 // share the rendering.
 func TestFailure(t *testing.T) {
 	chart, err := render.LoadFolder(fstest.MapFS{
 		"Chart.yaml":       {Data: []byte("apiVersion: v2\nname: a\nversion: 1.0.0\n")},
-		"templates/a.yaml": {Data: []byte("a: b")}}, render.Limits{})
+		"templates/a.yaml": {Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")}},
+		render.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,9 +319,10 @@ func TestFailure(t *testing.T) {
 	runner := &crashing{}
 	ctx := render.WithRunner(t.Context(), runner)
 	var last Failure
+	var stored *Failure
 	fail := func(ctx context.Context, r *Renderer, options render.Options, want int) {
 		t.Helper()
-		_, err := r.Bundle(ctx, s, options, nothing)
+		_, err := r.Bundle(ctx, s, options, stored, nothing)
 		var ok bool
 		last, ok = errors.AsType[Failure](err)
 		if !ok || loop.Reason(err) != v1beta2.ReasonRenderCrashed || runner.count != want {
@@ -334,11 +336,22 @@ func TestFailure(t *testing.T) {
 	fail(ctx, &first, render.Options{PullSecret: "p"}, 2) // other objects
 
 	restarted := Renderer{LoadTimeout: 5 * time.Minute}
-	restarted.Remember(f)
+	stored = &f
 	if fail(ctx, &restarted, render.Options{}, 2); last != f {
 		t.Errorf("after a restart, the failure is %v, and was %v", last, f)
 	}
 	requested := retry.WithTime(ctx, time.Now())
 	fail(requested, &restarted, render.Options{}, 3)
 	fail(requested, &restarted, render.Options{}, 3)
+
+	healthy := Renderer{LoadTimeout: 5 * time.Minute}
+	fail(ctx, &healthy, render.Options{}, 3) // the Manifest with the stored failure comes first
+	works := t.Context()                     // without the runner that crashes
+	if _, err := healthy.Bundle(works, s, render.Options{}, nil, nothing); err != nil {
+		t.Errorf("another Manifest has the stored failure: %v", err)
+	}
+	healthy.Bundles.Forget(f.Digest)
+	if _, err := healthy.Bundle(works, s, render.Options{}, stored, nothing); err != nil {
+		t.Errorf("the stored failure applies after another Manifest has rendered the bundle: %v", err)
+	}
 }
