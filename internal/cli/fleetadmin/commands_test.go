@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
 	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
@@ -724,6 +725,9 @@ func TestVersionToCompare(t *testing.T) {
 	pinned := fixture.Kyma("", v1beta2.Module{Name: "sample", Version: "3.0.0"}, v1beta2.ModuleStatus{})
 	following := fixture.Kyma("", v1beta2.Module{Name: "sample", Channel: "fast"}, v1beta2.ModuleStatus{})
 	without := fixture.Kyma("", v1beta2.Module{Name: "other"}, v1beta2.ModuleStatus{})
+	ofAdmin := fixture.Kyma("", v1beta2.Module{Name: "other"}, v1beta2.ModuleStatus{})
+	ofAdmin.Annotations = map[string]string{v1beta2.AnnotationLastRequest: `{"channel":"regular","modules":[` +
+		`{"name":"sample","channel":"fast"}]}`}
 	cases := map[string]struct {
 		reason      string
 		kyma        *v1beta2.Kyma
@@ -747,6 +751,11 @@ func TestVersionToCompare(t *testing.T) {
 			kyma:   without,
 			want:   "1.0.0",
 		},
+		"OfAdmin": {
+			reason: "the module was enabled in the runtime, not in the control plane",
+			kyma:   ofAdmin,
+			want:   "2.0.0",
+		},
 		"UnknownChannel": {
 			reason:  "a channel that does not exist",
 			kyma:    following,
@@ -763,6 +772,33 @@ func TestVersionToCompare(t *testing.T) {
 		}
 		if console.ExitCode(err) != c.code || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s: %q, want %q", name, c.reason, got, c.want)
+		}
+	}
+}
+
+// TestTargetOf checks that klm diff looks at the cluster in which the objects of the module are.
+func TestTargetOf(t *testing.T) {
+	s := fixture.Catalog()
+	name := channel.TemplateName("sample", "2.0.0")
+	inControlPlane := *s.Templates[name]
+	inControlPlane.Spec.Target = v1beta2.TargetControlPlane
+	s.Templates = map[string]*v1beta2.ModuleTemplate{name: &inControlPlane}
+	moved := fixture.Manifest("1.0.0", "1.0.0") // it does not move with an update
+	moved.Status.Synced = []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Name: "a"}}
+	installed := fixture.Manifest("1.0.0", "1.0.0")
+	installed.Status.Target = v1beta2.TargetControlPlane
+	for name, c := range map[string]struct {
+		installed *v1beta2.Manifest
+		version   string
+		want      bool // the control plane
+	}{
+		"Installed":    {&installed, "1.0.0", true},
+		"InRuntime":    {&moved, "2.0.0", false},
+		"New":          {nil, "2.0.0", true},
+		"NewInRuntime": {nil, "1.0.0", false},
+	} {
+		if got := targetOf(s, "sample", c.installed, c.version); (got == v1beta2.TargetControlPlane) != c.want {
+			t.Errorf("%s: the target is %q, want the control plane: %t", name, got, c.want)
 		}
 	}
 }

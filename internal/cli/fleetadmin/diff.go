@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
@@ -117,9 +118,11 @@ func dryRunModuleVersion(ctx context.Context, a *console.App, o diffOptions) err
 	if err != nil {
 		return err
 	}
-	config, err := c.RuntimeConfig(ctx, a, o.runtime, o.context)
-	if err != nil {
-		return err
+	config := c.Config
+	if o.context != "" || targetOf(s, o.module, installed, version) != v1beta2.TargetControlPlane {
+		if config, err = c.RuntimeConfig(ctx, a, o.runtime, o.context); err != nil {
+			return err
+		}
 	}
 	d := differences{Runtime: o.runtime, Module: o.module, Version: version}
 	if installed != nil {
@@ -150,6 +153,7 @@ func (d differences) err(isExitCodeRequested bool) error {
 // versionToCompare returns the version that klm diff compares with the installed version. The version is the value of
 // --to, or the version of a channel.
 func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (string, error) {
+	k = connection.WithLastRequest(k) // the admin of the runtime chooses channel and version in the runtime
 	all := s.VersionsOf(o.module)
 	if o.to != "" {
 		if !slices.Contains(all, o.to) {
@@ -171,13 +175,25 @@ func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (st
 		console.SuggestionText(wanted, s.ChannelsOf(o.module)))
 }
 
+// targetOf returns the cluster in which the objects of the module are: the target of the installed module, or else the
+// target of the version.
+func targetOf(s *connection.Catalog, module string, installed *v1beta2.Manifest, version string) v1beta2.Target {
+	if installed != nil {
+		return installed.InstalledOrSpecTarget()
+	}
+	if t := s.Templates[channel.TemplateName(module, version)]; t != nil {
+		return t.Spec.Target
+	}
+	return v1beta2.TargetRemote
+}
+
 // requestOf returns the fields that the manager would write into the Manifest for a version, without the sources.
 func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content.Installation,
 	installed *v1beta2.Manifest) trial.Request {
 	w := trial.Request{Name: client.ObjectKey{Namespace: k.Namespace,
 		Name: v1beta2.ManifestName(k.Name, i.Name, module)}, Installed: installed}
 	policy := v1beta2.CreateAndDelete
-	if m := k.Module(module); m != nil && m.CustomResourcePolicy != "" {
+	if m := connection.WithLastRequest(k).Module(module); m != nil && m.CustomResourcePolicy != "" {
 		policy = m.CustomResourcePolicy
 	}
 	if installed != nil {
