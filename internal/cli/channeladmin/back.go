@@ -82,6 +82,9 @@ func undoRollout(ctx context.Context, a *console.App, o setOptions, rollout stri
 			err.Error(), console.Count(int(begun), "runtime"), r.Spec.To, rollout)
 	}
 	if release.IsMandatory() {
+		if err := o.checkVersionExists(s); err != nil {
+			return err
+		}
 		return undoMandatory(ctx, a, c, o, r, release)
 	}
 	return setOrRemoveChannel(ctx, a, o)

@@ -111,14 +111,20 @@ func TestUndoMandatory(t *testing.T) {
 				"higher version"}}, "", "2.0.0"},
 		"NoAnswer": {fixture.Case{Reason: "nobody has confirmed it", Code: console.ExitUsage,
 			Args: "undo sample-mandatory-r2", Want: []string{"It affects 3 runtimes", "--yes"}}, "1.0.0", "2.0.0"},
+		"Gone": {fixture.Case{Reason: "the former version does not exist any more", Code: console.ExitNotFound,
+			Args: "undo sample-mandatory-r2 --yes",
+			Want: []string{"module sample has no version 0.9.0", "publish it first"}}, ">=0.9.0 <2.0.0", "2.0.0"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := newControlPlane(t)
+			s, from := newControlPlane(t), "1.0.0"
+			if name == "Gone" {
+				from = "0.9.0"
+			}
 			s.Create(t, &v1beta2.ModuleRollout{
 				ObjectMeta: metav1.ObjectMeta{Name: "sample-mandatory-r2", Namespace: "kcp-system"},
 				Spec: v1beta2.ModuleRolloutSpec{Module: "sample", Channel: v1beta2.MandatoryChannel, Revision: 2,
-					From: "1.0.0", To: "2.0.0"},
+					From: from, To: "2.0.0"},
 				Status: v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutHalted,
 					Runtimes: v1beta2.RolloutCounts{InScope: 10, Failed: 3}}})
 			o := s.Object(release).DeepCopy()

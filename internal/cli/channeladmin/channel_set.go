@@ -284,12 +284,19 @@ func (o *setOptions) checkExistence(s *connection.Catalog, c *connection.Cluster
 		return console.Fail(console.ExitNotFound, "module %s has no channel %q: %s%s", o.module,
 			o.channel, console.SuggestionText(o.channel, all), hint)
 	}
-	if !o.remove && s.Templates[channel.TemplateName(o.module, o.version)] == nil {
-		all := s.VersionsOf(o.module)
-		return console.Fail(console.ExitNotFound, "module %s has no version %s: %s; publish it first", o.module,
-			o.version, console.SuggestionText(o.version, all))
+	if o.remove {
+		return nil
 	}
-	return nil
+	return o.checkVersionExists(s)
+}
+
+// checkVersionExists returns an error if the catalog has no ModuleTemplate of the version.
+func (o *setOptions) checkVersionExists(s *connection.Catalog) error {
+	if s.Templates[channel.TemplateName(o.module, o.version)] != nil {
+		return nil
+	}
+	return console.Fail(console.ExitNotFound, "module %s has no version %s: %s; publish it first", o.module, o.version,
+		console.SuggestionText(o.version, s.VersionsOf(o.module)))
 }
 
 // withAssignment returns a copy of the catalog s that contains the change. withAssignment does not change s.
