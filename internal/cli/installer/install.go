@@ -334,15 +334,16 @@ func checkFlavour(flavour string) error {
 }
 
 // renderChart renders the chart with values. The expressions in the parameter set have the form of helm install --set,
-// and override the other values of the chart.
+// and override the other values of the chart. Unlike helm install, klm has no flag that creates the namespace, so the
+// objects contain the Namespace, unless the values say otherwise.
 func renderChart(ctx context.Context, namespace string, v values, set ...string) (
 	[]*unstructured.Unstructured, error) {
-	document, err := v.encode()
+	document, err := merge(values{"namespace": map[string]any{"create": true}}, v).encode()
 	if err != nil {
 		return nil, fmt.Errorf("encoding the values: %w", err)
 	}
 	objects, err := deploy.Objects(ctx, deploy.Options{Flavour: v.flavour(), Namespace: namespace, Values: document,
-		Set: append([]string{"namespace.create=true"}, set...)})
+		Set: set})
 	if err != nil {
 		return nil, console.Fail(console.ExitUsage, "%v", err)
 	}

@@ -3,11 +3,13 @@ package installer
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-fleet/lifecycle-manager/deploy"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
@@ -178,6 +180,27 @@ func TestStoredValuesRender(t *testing.T) {
 			if got := imageOf(mustFindManager(objects)); got != "example.com/manager:"+tag {
 				t.Errorf("tag %s, %s installation: the image is %s", tag, name, got)
 			}
+		}
+	}
+}
+
+// TestNamespaceIsOptional checks that klm creates the namespace, unless a user does not want that: the Namespace of the
+// chart has the pod security level restricted, which pods of others in this namespace may not meet.
+func TestNamespaceIsOptional(t *testing.T) {
+	for set, want := range map[string]bool{"crds.install=false": true,
+		"namespace.create=false,crds.install=false": false} {
+		v, err := installOptions{image: "example.com/manager:1", set: []string{set}}.values(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := renderChart(t.Context(), "", v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is := slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == "Namespace"
+		}); is != want {
+			t.Errorf("--set=%s: the objects contain a Namespace: %t, want %t", set, is, want)
 		}
 	}
 }
