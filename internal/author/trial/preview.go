@@ -147,9 +147,11 @@ func (p *preview) add(c *Change) {
 	}
 }
 
+// addDeletionsUnlessKept records that objects would be deleted. The manager leaves adopted objects to the users who
+// have created them, and shared objects to the other module.
 func (p *preview) addDeletionsUnlessKept(refs []apply.Ref) {
 	for _, r := range refs {
-		if !r.Keep {
+		if !r.Keep && !r.Adopted && !r.Shared {
 			p.changes = append(p.changes, Change{Action: ChangeDelete, Object: r.String()})
 		}
 	}
@@ -246,7 +248,7 @@ func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 	var refs []apply.Ref
 	for _, r := range m.Status.Synced {
 		refs = append(refs, apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace,
-			Name: r.Name, Keep: r.Keep})
+			Name: r.Name, Keep: r.Keep, Adopted: r.Adopted, Shared: r.Shared})
 	}
 	return refs
 }
@@ -319,7 +321,7 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 	if exists && want.GetAnnotations()[apply.AnnotationApplyPolicy] == "create-only" {
 		return nil, nil
 	}
-	would := want.DeepCopy()
+	would := withAdoptionOf(live, want)
 	err = p.Apply(ctx, client.ApplyConfigurationFromUnstructured(would), client.FieldOwner(owner),
 		client.ForceOwnership, client.DryRunAll)
 	switch {
@@ -337,6 +339,23 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 		return nil, nil
 	}
 	return &Change{Action: ChangeUpdate, Object: ref.String(), Fields: fields}, nil
+}
+
+// withAdoptionOf returns a copy of the desired object. If the manager has adopted the live object, the copy has the
+// annotation with which the manager applies an adopted object.
+func withAdoptionOf(live, want *unstructured.Unstructured) *unstructured.Unstructured {
+	would := want.DeepCopy()
+	adopted, is := live.GetAnnotations()[apply.AnnotationAdopted]
+	if !is {
+		return would
+	}
+	annotations := would.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[apply.AnnotationAdopted] = adopted
+	would.SetAnnotations(annotations)
+	return would
 }
 
 // changedFields returns the fields in which two states of an object differ. changedFields leaves out the fields that
