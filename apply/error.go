@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
@@ -421,6 +422,17 @@ var immutableWords = []string{"immutable", "may not change", "may not be changed
 func isImmutableCause(c *metav1.StatusCause) bool {
 	return (c.Type == metav1.CauseTypeFieldValueInvalid || c.Type == metav1.CauseTypeForbidden) &&
 		slices.ContainsFunc(immutableWords, func(words string) bool { return strings.Contains(c.Message, words) })
+}
+
+// IsRecreated reports whether Apply deletes an object and creates it again, after an API server has rejected the object
+// with err: because only immutable fields would change, and AnnotationOnImmutable of the desired object permits it.
+func IsRecreated(ref Ref, annotations map[string]string, err error) bool {
+	var rejected apierrors.APIStatus
+	if !errors.As(err, &rejected) || annotations[AnnotationOnImmutable] != recreate || !canRecreate(ref) {
+		return false
+	}
+	status := rejected.Status()
+	return isOnlyImmutableFields(&status)
 }
 
 // isOnlyImmutableFields reports whether an object was rejected only because of immutable fields. The API server would

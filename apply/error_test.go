@@ -12,6 +12,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // TestStableMessage tests that the message of the same connection error is the same each time.
@@ -79,5 +83,35 @@ func TestClassOf(t *testing.T) {
 	}
 	if long := clipMessage(strings.Repeat("ä", 2000)); len(long) > 1030 || !strings.HasSuffix(long, "…") {
 		t.Errorf("got %d bytes", len(long))
+	}
+}
+
+// TestIsRecreated checks in which cases a rejected object is deleted and created again.
+func TestIsRecreated(t *testing.T) {
+	permits := map[string]string{AnnotationOnImmutable: "recreate"}
+	set := Ref{Group: "apps", Version: "v1", Kind: "StatefulSet", Namespace: "a", Name: "b"}
+	immutable := field.Forbidden(field.NewPath("spec"), "updates to statefulset spec for fields other than 'replicas' "+
+		"are forbidden: field is immutable")
+	other := field.Required(field.NewPath("spec", "selector"), "")
+	invalid := func(all ...*field.Error) error {
+		kind := schema.GroupKind{Group: "apps", Kind: "StatefulSet"}
+		return fmt.Errorf("sending: %w", apierrors.NewInvalid(kind, "b", all))
+	}
+	for name, c := range map[string]struct {
+		ref         Ref
+		annotations map[string]string
+		err         error
+		want        bool
+	}{
+		"Permitted":    {set, permits, invalid(immutable), true},
+		"NotPermitted": {set, nil, invalid(immutable), false},
+		"OtherField":   {set, permits, invalid(immutable, other), false},
+		"NoStatus":     {set, permits, errors.New("field is immutable"), false},
+		"CRD": {Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "a"}, permits,
+			invalid(immutable), false},
+	} {
+		if got := IsRecreated(c.ref, c.annotations, c.err); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
 	}
 }

@@ -48,6 +48,9 @@ const (
 	AnnotationAdoption = "operator.kyma-project.io/adoption"
 )
 
+// recreate is the value of AnnotationOnImmutable that permits to delete an object and to create it again.
+const recreate = "recreate"
+
 // policy contains the values that the annotations above have on one object. The zero value is the default.
 type policy struct {
 	createOnly bool
@@ -75,7 +78,7 @@ func policyOf(o *render.Object, over render.Overlay) (p policy, problem string) 
 		}
 	}
 	p.createOnly = choose(AnnotationApplyPolicy, "enforce", "create-only")
-	p.recreate = choose(AnnotationOnImmutable, "report", "recreate")
+	p.recreate = choose(AnnotationOnImmutable, "report", recreate)
 	if text := value(AnnotationIgnorePaths); text != "" {
 		paths, wrong := parseIgnorePaths(text)
 		if wrong != "" {

@@ -29,17 +29,20 @@ const (
 	ChangeUpdate = "change"
 	ChangeDelete = "delete"
 	ChangeRefuse = "refuse" // the API server would reject the object
+	// ChangeRecreate means that the manager would delete the object and create it again, because an immutable field
+	// would change, and the module permits it.
+	ChangeRecreate = "recreate"
 )
 
 // Change describes how an installation would change one object.
 type Change struct {
-	// Action is ChangeCreate, ChangeUpdate, ChangeDelete or ChangeRefuse.
+	// Action is ChangeCreate, ChangeUpdate, ChangeDelete, ChangeRefuse or ChangeRecreate.
 	Action string `json:"action"`
 	// Object is the kind, namespace and name of the object.
 	Object string `json:"object"`
 	// Fields are the changed fields.
 	Fields []FieldChange `json:"fields,omitempty"`
-	// Message is the reason why the API server would refuse the object.
+	// Message is the reason why the API server would refuse the object, or the change without a deletion.
 	Message string `json:"message,omitempty"`
 }
 
@@ -327,6 +330,8 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 	switch {
 	case err != nil && !exists && apierrors.IsNotFound(err): // the namespace is part of the module
 		return create, nil
+	case err != nil && exists && apply.IsRecreated(ref, want.GetAnnotations(), err):
+		return &Change{Action: ChangeRecreate, Object: ref.String(), Message: err.Error()}, nil
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
 		return &Change{Action: ChangeRefuse, Object: ref.String(), Message: err.Error()}, nil
 	case err != nil:

@@ -197,8 +197,7 @@ func (r *channelRow) versionCounts() string {
 		all = append(all, version)
 	}
 	slices.SortFunc(all, func(a, b string) int {
-		return cmp.Or(
-			connection.CompareVersions(b, a), strings.Compare(a, b))
+		return cmp.Or(connection.CompareVersions(b, a), strings.Compare(a, b))
 	})
 	for i, version := range all {
 		all[i] = fmt.Sprintf("%d × %s", r.Installed[version], version)

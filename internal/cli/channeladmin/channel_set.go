@@ -417,8 +417,7 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 	case !m.IsManaged():
 		e.Reason = v1beta2.ReasonUnmanaged
 	case b != nil && b.Code == v1beta2.ReasonWindowUnknown && w.after.Policy == nil:
-		e.Effect, e.Reason, e.Message = "waits", v1beta2.ReasonWaitingForWindow,
-			noWindow
+		e.Effect, e.Reason, e.Message = "waits", v1beta2.ReasonWaitingForWindow, noWindow
 	case b != nil && b.Code == v1beta2.ReasonWaitingForWindow:
 		e.Effect, e.Reason, e.Message = "waits", b.Code, b.Message
 	case b != nil:

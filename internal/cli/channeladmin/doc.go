@@ -23,8 +23,5 @@ import (
 
 // Commands returns the commands of this package.
 func Commands(a *console.App) []*cobra.Command {
-	return []*cobra.Command{
-		channelCommand(a),
-		catalogCommand(a),
-	}
+	return []*cobra.Command{channelCommand(a), catalogCommand(a)}
 }

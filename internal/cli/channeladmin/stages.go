@@ -70,8 +70,7 @@ klm rollout plan sample regular 2.0.0 -o jsonpath={.plan}`,
 // existingRollout is the name of a ModuleRollout, Preview returns the plan for the remaining runtimes of this rollout.
 // The report has no plan if no runtime changes its version.
 func Preview(ctx context.Context, a *console.App, c *connection.Cluster, module, channel, version,
-	existingRollout string) (
-	*Effects, error) {
+	existingRollout string) (*Effects, error) {
 	o := setOptions{module: module, channel: channel, version: version, ChangeFlags: console.ChangeFlags{DryRun: true}}
 	r, err := effectsOfMoveOrRest(ctx, a, c, o, existingRollout)
 	if err != nil {
@@ -215,8 +214,7 @@ func (r *Effects) addPlan(ctx context.Context, c *connection.Cluster, w preview)
 	r.members.DeferUntil = rollout.DeferrableUntil(nil, policy, w.now)
 	if policy == nil && w.urgency.Is != "" {
 		return console.Fail(console.ExitFailed, "no RolloutPolicy is for channel %s of module %s, so the version "+
-			"takes "+
-			"effect on all runtimes at once: leave out --urgency", r.Channel, r.Module)
+			"takes effect on all runtimes at once: leave out --urgency", r.Channel, r.Module)
 	}
 	rollouts, err := c.Rollouts(ctx, labels.Everything())
 	if err != nil {
@@ -398,8 +396,7 @@ func hasOrHave(n int) string {
 }
 
 // waitForRollout waits until the manager has made the rollout, and with --wait until all runtimes have the version.
-func waitForRollout(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions,
-	name string) error {
+func waitForRollout(ctx context.Context, a *console.App, c *connection.Cluster, o setOptions, name string) error {
 	if o.NoWait {
 		return nil
 	}

@@ -19,8 +19,7 @@ type urgencyFlags struct {
 
 func (f *urgencyFlags) registerUrgency(c *cobra.Command) {
 	c.Flags().StringVar(&f.urgencyName, "urgency", "", "hotfix: shorten what the RolloutPolicy allows; emergency: no "+
-		"soaks "+
-		"and no gates; needs --reason")
+		"soaks and no gates; needs --reason")
 	c.Flags().StringVar(&f.urgency.Reason, "reason", "", "why the move is urgent, for others")
 	c.Flags().BoolVar(&f.urgency.IgnoreWindows, "ignore-windows", false,
 		"in an emergency, do not wait for maintenance windows")

@@ -303,8 +303,8 @@ func (c *crashing) Run(context.Context, []byte) ([]byte, error) {
 }
 
 // TestFailure checks that a rendering that crashed is not repeated, not even by a Renderer that knows the failure only
-// from a status. A failure in the status of one Manifest does not apply to other Manifests. When a person requests a retry, the chart is rendered again once, and all Manifests with this chart
-// share the rendering.
+// from a status. A failure in the status of one Manifest does not apply to other Manifests. When a person requests a
+// retry, the chart is rendered again once, and all Manifests with this chart share the rendering.
 func TestFailure(t *testing.T) {
 	chart, err := render.LoadFolder(fstest.MapFS{
 		"Chart.yaml":       {Data: []byte("apiVersion: v2\nname: a\nversion: 1.0.0\n")},
