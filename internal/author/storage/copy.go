@@ -61,9 +61,10 @@ func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, e
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
+	images := imageCopier{from, to, o.Replace, o.Progress, map[string]CopiedImage{}}
 	for _, a := range all {
 		var c Copied
-		if c, err = from.copyVersion(ctx, to, a, o); err != nil {
+		if c, err = from.copyVersion(ctx, to, a, o, images); err != nil {
 			break
 		}
 		done = append(done, c)
@@ -76,7 +77,8 @@ func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, e
 
 // copyVersion copies one component version to another place. If the target is an archive, the caller must save the
 // archive after the call.
-func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOptions) (Copied, error) {
+func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOptions, images imageCopier) (
+	Copied, error) {
 	c := Copied{Name: a.Name(), Version: a.Version()}
 	signatures, err := p.registry.CosignArtifacts(ctx, a)
 	if err != nil {
@@ -84,7 +86,7 @@ func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o C
 	}
 	c.Signatures = len(signatures)
 	if o.Images {
-		if c.Images, err = (imageCopier{p, to, o.Replace, o.Progress}).copyAll(ctx, a); err != nil {
+		if c.Images, err = images.copyAll(ctx, a); err != nil {
 			return c, err
 		}
 	}

@@ -31,6 +31,9 @@ type imageCopier struct {
 	from, to *Place
 	replace  bool
 	say      func(string)
+	// copied has the images that were copied before, by the name with the tag that they have in the target. All
+	// versions of one copy share the field copied.
+	copied map[string]CopiedImage
 }
 
 // copyAll copies all images of a component version.
@@ -68,6 +71,9 @@ func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, e
 		return CopiedImage{}, err
 	}
 	done := CopiedImage{Resource: i.Resource, Image: i.Reference, At: text, Digest: digest}
+	if err := c.refuseSecondImage(done, l, strings.TrimSuffix(text, "@"+digest)); err != nil {
+		return done, err
+	}
 	options := c.to.clientOptions(ctx, target)
 	standing, err := digestOrEmpty(target, options)
 	if err != nil || standing == digest {
@@ -88,4 +94,18 @@ func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, e
 	}
 	done.New = true
 	return done, err
+}
+
+// refuseSecondImage returns an error if this copy has written another image to the same name: the target has the path
+// of an image without its host. An archive has one image for each name, so the first image would be lost. In a
+// registry, it can still be found by its digest, but not by the tag.
+func (c imageCopier) refuseSecondImage(image CopiedImage, l imageLocation, nameInTarget string) error {
+	before, is := c.copied[nameInTarget]
+	c.copied[nameInTarget] = image
+	byDigest := l.digest != "" && strings.Contains(before.Image, "@")
+	if !is || l.tag == "" || before.Digest == image.Digest || c.to.archive == nil && byDigest {
+		return nil
+	}
+	return fmt.Errorf("%s has the name %s in the target, too, with other content (%s, this is %s): give one of the images "+
+		"another path or tag", before.Image, nameInTarget, before.Digest, image.Digest)
 }

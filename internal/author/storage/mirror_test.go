@@ -314,6 +314,24 @@ func TestMirrorRefused(t *testing.T) {
 	}
 }
 
+// TestImagesWithOneName checks that a copy does not replace an image that it has just written: two images from
+// different hosts may have the same path and tag.
+func TestImagesWithOneName(t *testing.T) {
+	from := newGallery(t)
+	from.pushIndex(t)
+	other := gallery{host: strings.TrimPrefix(serveRegistry(t), "http://")}
+	other.pushIndex(t)
+	source := withImages(t, from.host+"/"+tagged, other.host+"/"+tagged)
+	for kind, place := range map[string]string{
+		"archive": filepath.Join(t.TempDir(), "a.ctf"), "registry": serveRegistry(t)} {
+		_, err := storage.Copy(t.Context(), source, openPlace(t, place, storage.Access{}),
+			storage.CopyOptions{Images: true, Replace: true})
+		if err == nil || !strings.Contains(err.Error(), tagged+" in the target, too, with other content") {
+			t.Errorf("%s: got %v, want the second image to be refused", kind, err)
+		}
+	}
+}
+
 // TestImagesElsewhere checks that the registry of an image cannot lead requests to another address of this machine.
 func TestImagesElsewhere(t *testing.T) {
 	var requests atomic.Int32
