@@ -13,7 +13,7 @@ const (
 	InvalidInventory = "InvalidInventory"
 	// ChartNotFound: the chart does not exist, or the chart has no matching version.
 	ChartNotFound = "ChartNotFound"
-	// ChartTooLarge: a chart, or the index of a repository, exceeds the limit of bytes.
+	// ChartTooLarge: a chart, the index of a repository or the list of tags of a chart exceeds a limit.
 	ChartTooLarge = "ChartTooLarge"
 	// DigestMismatch: the digest of the downloaded chart differs from the digest in the index of the repository.
 	DigestMismatch = "DigestMismatch"

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/Masterminds/semver/v3"
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -16,6 +18,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // chartLayerTypes are the media types that the layer with a packaged chart can have in an image. The first media type
@@ -57,17 +61,20 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 // newestVersion lists the versions of a chart and returns the newest version that satisfies the parameter constraint.
 func (r *Repository) newestVersion(ctx context.Context, repository name.Repository, chart, constraint string) (
 	string, error) {
-	tags, err := remote.List(repository, r.remoteOptions(ctx)...)
+	tags, err := remote.List(repository, append(r.remoteOptions(ctx),
+		remote.WithTransport(&listLimit{next: r.transport()}))...)
+	if len(tags) > maxTags || errors.Is(err, errListTooLong) {
+		return "", r.repositoryError(ChartTooLarge, fmt.Sprintf("the list of tags of chart %s exceeds %d tags, %d "+
+			"bytes or %d pages: set an exact version, or remove tags", chart, maxTags, maxTagBytes, maxTagPages), nil)
+	}
 	if err != nil {
 		return "", r.registryError(ctx, err, "chart "+chart)
 	}
 	var versions []*semver.Version
 	for _, tag := range tags {
 		text := strings.ReplaceAll(tag, "_", "+")
-		if _, err := semver.StrictNewVersion(strings.TrimPrefix(text, "v")); err != nil {
-			continue // not a version, for example latest
-		}
-		if v, err := semver.NewVersion(text); err == nil {
+		_, notExact := semver.StrictNewVersion(strings.TrimPrefix(text, "v")) // for example latest
+		if v, err := semver.NewVersion(text); err == nil && notExact == nil {
 			versions = append(versions, v)
 		}
 	}
@@ -79,6 +86,36 @@ func (r *Repository) newestVersion(ctx context.Context, repository name.Reposito
 		return "", err
 	}
 	return versions[i].Original(), nil
+}
+
+// These constants limit the list of tags of a chart, with all its pages. Some registries add 500 bytes to each tag.
+const maxTags, maxTagBytes, maxTagPages = 300_000, 16 << 20, 1000
+
+var errListTooLong = errors.New("the list of tags is too long")
+
+// listLimit is a transport for one list of tags. The package remote reads pages without a limit, and follows links to
+// the next page without end. net/http unpacks compressed pages.
+type listLimit struct {
+	next            http.RoundTripper
+	requests, bytes atomic.Int64 // the package remote may send requests concurrently
+}
+
+func (l *listLimit) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := l.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxTagBytes+1))
+	_ = response.Body.Close()
+	if l.requests.Add(1) > maxTagPages || l.bytes.Add(int64(len(data))) > maxTagBytes ||
+		render.CheckValueCount(data, maxIndexValues) != nil {
+		err = errListTooLong
+	}
+	if err != nil {
+		return nil, err
+	}
+	response.Body = io.NopCloser(bytes.NewReader(data))
+	return response, nil
 }
 
 // chartLayerOf returns that layer of an image which contains the chart.

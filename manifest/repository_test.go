@@ -491,6 +491,78 @@ func TestLargeIndex(t *testing.T) {
 	}
 }
 
+// TestLargeTagList checks that the list of tags of a chart is refused before it fills the memory, and that a list whose
+// pages do not end is not followed forever.
+func TestLargeTagList(t *testing.T) {
+	page := strings.Repeat(`"latest-1.0.0",`, 15_000)
+	var requests atomic.Int32
+	var tags func(w http.ResponseWriter, r *http.Request)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/tags/list") {
+			if r.URL.Path != "/v2/" { // the ping
+				w.WriteHeader(http.StatusNotFound)
+			}
+			return
+		}
+		requests.Add(1)
+		tags(w, r)
+	}))
+	defer server.Close()
+	compressed := func(repeated string, n int) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			zip := gzip.NewWriter(w)
+			_, _ = io.WriteString(zip, `{"tags":[`)
+			for range n {
+				_, _ = io.WriteString(zip, repeated)
+			}
+			_, _ = io.WriteString(zip, `"1.0.0"]}`)
+			_ = zip.Close()
+		}
+	}
+	linked := func(page string, pages int32) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if requests.Load() < pages {
+				w.Header().Set("Link", "<"+r.URL.Path+`?last=x>; rel="next"`)
+				_, _ = io.WriteString(w, `{"tags":[`+page+`"1.0.0"]}`)
+				return
+			}
+			_, _ = io.WriteString(w, `{"tags":["1.0.1"]}`)
+		}
+	}
+	for name, tc := range map[string]struct {
+		tags func(http.ResponseWriter, *http.Request)
+		most int32 // requests for tags
+		want string
+		text string
+	}{
+		"Bytes":  {compressed(strings.Repeat(`"a",`, 1<<18), 64), 1, ChartTooLarge, "16777216 bytes"},
+		"Values": {compressed(strings.Repeat(`"",`, 1<<18), 5), 1, ChartTooLarge, "exceeds"},
+		"Tags":   {compressed(strings.Repeat(`"1.0.0",`, 1000), 300), 1, ChartTooLarge, "300000 tags"},
+		// The lists with many pages end, otherwise the test would not end without the limits.
+		"AllPages": {linked(strings.Repeat(`"latest",`, 100_000), 40), 19, ChartTooLarge, "16777216 bytes"},
+		"Pages":    {linked("", 2*maxTagPages), maxTagPages + 1, ChartTooLarge, "1000 pages"},
+		"Usual":    {linked(page, 15), 15, ChartNotFound, "no 1.0.1"}, // the server has tags, but no charts
+	} {
+		t.Run(name, func(t *testing.T) {
+			tags = tc.tags
+			requests.Store(0)
+			r := &Repository{URL: "oci://" + strings.TrimPrefix(server.URL, "http://")}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := r.Find(t.Context(), "x", "1.x")
+			runtime.ReadMemStats(&after)
+			if reasonOf(err) != tc.want || !strings.Contains(fmt.Sprint(err), tc.text) || requests.Load() > tc.most {
+				t.Errorf("got %v after %d requests, want %s after %d", err, requests.Load(), tc.want, tc.most)
+			}
+			used := (after.TotalAlloc - before.TotalAlloc) >> 20
+			if tc.most == 1 && used > 150 {
+				t.Errorf("%d MiB were allocated", used)
+			}
+		})
+	}
+}
+
 func FuzzParseIndex(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nentries:\n  a: [{version: 1.0.0, urls: [x], digest: abc}, null]\n"))
 	f.Add([]byte(`{"apiVersion":"v1","entries":{"a":[{"version":"1.0.0","urls":["https://b/c"]}]}}`))
