@@ -42,7 +42,8 @@ type Component struct {
 	// charts and the references of its images. Content does not depend on signatures and registries, so it stays the
 	// same when the component is signed or copied to another registry.
 	Content string
-	// Images are the references of the resources with access type ociArtifact, in the order of the descriptor.
+	// Images are the references of the resources with access type ociArtifact, in the order of the descriptor. If the
+	// descriptor is signed, Images are the pinned references of all images, also by their signed names.
 	Images []string
 	// Signature is the result of applying the trust policy to the component version. If the policy requires no
 	// signature, Signature is the zero value.

@@ -622,6 +622,67 @@ func TestSignedImages(t *testing.T) {
 	}
 }
 
+// TestSignedAccessChanged changes the access of resources after signing, which the signature does not cover. No change
+// may leave out a signed layer, or an image that is then not pinned.
+func TestSignedAccessChanged(t *testing.T) {
+	hex := strings.Repeat("ab", 32)
+	at := func(reference string) string { return reference + "@sha256:" + hex }
+	usual := []string{at("europe-docker.pkg.dev/p/op:1.2.3"), at("r.io/side")}
+	layer := ocm.DigestOf(tarredSample(t))
+	image := func(reference string) map[string]any {
+		return map[string]any{"type": "ociArtifact", "imageReference": reference}
+	}
+	for name, tc := range map[string]struct {
+		resource int // 0 is the image op:1.2.3, 2 is the layer raw-manifest
+		version  string
+		access   map[string]any
+		want     []string // images; nil means that the component is refused
+	}{
+		"Same":      {0, "", image("europe-docker.pkg.dev/p/op:1.2.3"), usual},
+		"OtherHost": {0, "", image("m.io/op:1.2.3"), []string{at("m.io/op:1.2.3"), usual[1]}},
+		"OtherTag":  {0, "", image("r.io/op:9"), []string{at("r.io/op:9"), at("r.io/op:1.2.3"), usual[1]}},
+		"OtherName": {0, "", image("r.io/x:1.2.3"), []string{at("r.io/x:1.2.3"), at("r.io/op:1.2.3"), usual[1]}},
+		"NoTag":     {0, "", image(at("m.io/op")), []string{at("m.io/op"), at("m.io/op:1.2.3"), usual[1]}},
+		"TagNoVersion": {0, "0.0.0-v2024-ab", image("r.io/op:v2024-ab"),
+			[]string{at("r.io/op:v2024-ab"), at("r.io/op:0.0.0-v2024-ab"), usual[1]}},
+		"OtherTagNoVersion": {0, "0.0.0-v2024-ab", image("r.io/op:9"), []string{at("r.io/op:9"),
+			at("r.io/op:0.0.0-v2024-ab"), at("r.io/op:v2024-ab"), usual[1]}},
+		"NoTagVersion": {0, "not a tag", image("r.io/op:9"), []string{at("r.io/op:9"), usual[1]}},
+		"ImageType": {0, "", map[string]any{"type": "OCIImage/v1", "imageReference": "m.io/op:1.2.3"},
+			[]string{at("m.io/op:1.2.3"), usual[1]}},
+		"NoReference":     {0, "", map[string]any{"type": "ociArtifact"}, nil},
+		"ImageToLayer":    {0, "", map[string]any{"type": "localBlob", "localReference": layer}, nil},
+		"ImageToNothing":  {0, "", map[string]any{"type": "NONE"}, nil},
+		"ImageToNothing1": {0, "", map[string]any{"type": "none/v1"}, nil},
+		"ImageToNone":     {0, "", map[string]any{"type": "none"}, nil}, // the signature breaks
+		"LayerToNothing":  {2, "", map[string]any{"type": "NONE"}, nil},
+		"LayerToImage":    {2, "", image("r.io/x@" + layer), nil},
+		"LayerToImage1":   {2, "", map[string]any{"type": "ociImage"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newSigning(t)
+			if tc.version != "" {
+				g.changeDescriptor(func(d map[string]any) { resourcesOf(d)[0]["version"] = tc.version })
+			}
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+			g.changeDescriptor(func(d map[string]any) { resourcesOf(d)[tc.resource]["access"] = tc.access })
+			r, _ := openRegistry(t, Options{Host: "http://" + g.s.host(),
+				Trust: trustPolicy(t, policyText(trust.Enforce, "rsa"))})
+			c, err := r.Component(t.Context(), component, "1.2.3")
+			if tc.want == nil {
+				wantReason(t, err, ocm.SignatureInvalid)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, c.Images); diff != "" || !c.Signature.Verified {
+				t.Errorf("verified %t, images (-want +got)\n%s", c.Signature.Verified, diff)
+			}
+		})
+	}
+}
+
 // TestSignedSHA512 checks a layer that is signed with a SHA-512 digest, whereas the registry addresses the layer by its
 // SHA-256 digest. A layer with the signed SHA-512 digest must be accepted, and a changed layer must be refused.
 func TestSignedSHA512(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"crypto/sha512"
 	"encoding/hex"
 	"fmt"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -73,19 +75,32 @@ func pinTaggedLayers(signed *ocm.ImageManifest, c *Component) error {
 
 // pinSignedAndDropOthers replaces the references of layers and images by references with the signed digests. The
 // signature of a descriptor covers the digest of each resource, but not its location. pinSignedAndDropOthers drops
-// layers without a signed digest. If the module is installed from such a layer, the result is an error.
+// layers without a signed digest. If the module is installed from such a layer, the result is an error. The list below
+// shows which changes of the access of a resource, which the signature does not cover either, are errors.
+//
+//  1. a layer or an image becomes a resource without content  -> error, because of its signed digest
+//  2. a layer becomes an image                                -> error, because of its signed type
+//  3. an image becomes a layer                                -> error, because of its signed type
+//  4. the reference of an image gets another name or tag      -> the signed name and version of the resource are pinned,
+//     too, see [signedNames]
 func (r *Registry) pinSignedAndDropOthers(ctx context.Context, s *session, found *ocm.ImageManifest,
 	d *ocm.Descriptor, c *Component) error {
 	layers, images := map[string]Layer{}, []string(nil)
 	for _, res := range d.Component.Resources {
-		switch a := res.Access; {
+		a, isRequired := res.Access, slices.Contains(installedResources, res.Name)
+		switch {
+		case a.IsLocal() && isImageType(res.Type) && !isRequired:
+			return fmt.Errorf(
+				"resource %q is an image by its signed type, but its content is a layer, so the image cannot be pinned: "+
+					"refer to the image in a registry, or sign the component version with cosign",
+				ocm.FirstLine(res.Name))
 		case a.IsLocal():
 			layer := c.Layers[res.Name]
 			digest, err := r.layerDigestSignedInDescriptor(ctx, s, found, res, layer.Ref)
 			if err != nil {
 				return err
 			}
-			if digest == "" && slices.Contains(installedResources, res.Name) {
+			if digest == "" && isRequired {
 				return fmt.Errorf(
 					"the signature does not cover the content of resource %q: add its digest before signing, as ocm "+
 						"sign does", res.Name)
@@ -98,14 +113,25 @@ func (r *Registry) pinSignedAndDropOthers(ctx context.Context, s *session, found
 			return fmt.Errorf(
 				"the signature does not cover the location of the chart, resource %q: sign the component version "+
 					"with cosign, which covers the whole descriptor", res.Name)
-		case a.Type == "ociArtifact" && a.ImageReference != "":
+		case a.IsImage():
+			isBlob := res.Digest != nil && res.Digest.NormalisationAlgorithm == ocm.GenericBlobDigest
+			if isBlob && (isRequired || !isImageType(res.Type)) {
+				return fmt.Errorf(
+					"resource %q has the signed digest of a layer, but refers to an image: the descriptor was changed "+
+						"after signing, or give the resource the type ociArtifact", ocm.FirstLine(res.Name))
+			}
 			image, ok := signedImage(a.ImageReference, res.Digest)
-			if !ok {
+			if !ok || a.ImageReference == "" {
 				return fmt.Errorf(
 					"the signature does not cover the content of image %q, resource %q: add its digest before "+
 						"signing, as ocm sign does", a.ImageReference, res.Name)
 			}
-			images = append(images, image)
+			images = append(append(images, image), signedNames(image, res)...)
+		case a.IsNone() && res.Digest != nil && a.Type != "none" && a.Type != "None":
+			// With the types none and None, the normal form has no digest, so a resource with content cannot become one
+			// of these types after signing.
+			return fmt.Errorf("resource %q has a signed digest, but no content: the descriptor was changed after signing",
+				ocm.FirstLine(res.Name))
 		}
 	}
 	c.Layers, c.Images = layers, images
@@ -148,6 +174,37 @@ func (r *Registry) layerDigestSignedInDescriptor(ctx context.Context, s *session
 		return ref, nil
 	}
 	return "", nil
+}
+
+// isImageType reports whether a resource with this type is an image. The signature covers the type of a resource, but
+// not the type of its access.
+func isImageType(resource string) bool {
+	return strings.EqualFold(resource, "ociArtifact") || strings.EqualFold(resource, "ociImage")
+}
+
+var (
+	imageName = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$`)
+	imageTag  = regexp.MustCompile(`^\w[\w.-]{0,127}$`)
+)
+
+// signedNames returns further references of the image in a resource: they have the name and the tag that the resource
+// had when it was signed. Package render pins an image of a workload if its name and tag are those of a reference. The
+// signature does not cover the reference in the resource. Without signedNames, an attacker could change the name or the
+// tag in the reference, and the image of the workload would not be pinned.
+//
+// modulectl and klm take the name and the version of a resource from its image; for a tag that is not a version, they
+// write the version 0.0.0-<tag>. If a resource has another name or version than its image, the result matches no
+// workload.
+func signedNames(pinned string, res ocm.Element) (more []string) {
+	location, digest, _ := strings.Cut(pinned, "@")
+	folder, _ := path.Split(location)
+	for _, tag := range slices.Compact([]string{res.Version, strings.TrimPrefix(res.Version, "0.0.0-")}) {
+		named := folder + res.Name + ":" + tag
+		if named != location && imageName.MatchString(res.Name) && imageTag.MatchString(tag) {
+			more = append(more, named+"@"+digest)
+		}
+	}
+	return more
 }
 
 // signedImage adds the signed digest to an image reference, so that only the signed image can run. The list below shows
