@@ -1,6 +1,7 @@
 package input
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
@@ -88,10 +89,12 @@ func countJSONValues(data []byte) int {
 //	[         the first item
 //	-         an item, if a space follows
 //
-// estimateYAMLValues does not count a colon inside of a word, as in a URL.
+// estimateYAMLValues does not count a colon inside of a word, as in a URL. In UTF-16, estimateYAMLValues counts all
+// documents as one, because the bytes of a line that begins a document can also be part of other characters.
 func estimateYAMLValues(data []byte, limit int) (atMost int) {
 	const first = 2 // the document and an empty value
 	largest, count := first, first
+	isUTF16 := bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff"))
 	for i, c := range data {
 		var previous, next byte = '\n', '\n'
 		if i > 0 {
@@ -114,8 +117,7 @@ func estimateYAMLValues(data []byte, limit int) (atMost int) {
 			}
 		case '-':
 			switch {
-			case previous == '\n' && i+2 < len(data) && next == '-' && data[i+2] == '-' &&
-				(i+3 == len(data) || mayBeBlank(data[i+3])):
+			case previous == '\n' && !isUTF16 && beginsDocument(data[i:]):
 				count = first
 			case mayBeBlank(next):
 				count++
@@ -126,6 +128,26 @@ func estimateYAMLValues(data []byte, limit int) (atMost int) {
 		}
 	}
 	return largest
+}
+
+// beginsDocument reports whether a line of a YAML stream begins a new document. The count of values begins again at
+// such a line, so beginsDocument must never return true for a line that the YAML parser reads as a part of the document
+// before. For example, ---é is the beginning of a key.
+func beginsDocument(line []byte) bool {
+	rest, ok := bytes.CutPrefix(line, []byte("---"))
+	if !ok || len(rest) == 0 {
+		return ok
+	}
+	switch rest[0] {
+	case ' ', '\t', '\r', '\n':
+		return true
+	}
+	for _, lineBreak := range []string{"\u0085", "\u2028", "\u2029"} {
+		if bytes.HasPrefix(rest, []byte(lineBreak)) {
+			return true
+		}
+	}
+	return false
 }
 
 // mayBeBlank reports whether a character may separate YAML tokens. A zero byte may be part of a space in UTF-16, and a

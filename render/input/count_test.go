@@ -29,6 +29,7 @@ func TestManyValues(t *testing.T) {
 		"Documents":     fill("", "---\n"),
 		"EmptyMaps":     fill("", "--- {}\n"),
 		"JSONDocuments": fill("", "{}\n"),
+		"KeyLikeMarker": fill("", "---é: ["+strings.Repeat("0,", 100_000)+"]\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
@@ -87,6 +88,9 @@ var estimated = []string{
 	"a: !!map {? b}", "a:\n  - b\n  -\n  - - c\n", "---\na: b\n--- c\n...\n---\n- d\n", "{a: [b, c], ? d : e, f}", "- {}\n- []\n",
 	"a:\t1\n", "a:\r\n  b:\r\n", "a:\u0085b:\u2028", "\"a\": 1\n'b': 2\n", "[a,]", "[,]", "{,}", "[: a]", "{: a, : b}",
 	"[?0]", "[?0,?0,?0]", "{?a,?b}",
+	"a: [0,0,0,0]\n---é: [0,0,0,0]\n---è: [0,0,0,0]\n", "a: [0,0]\n---\u2028b: [0,0,0]\n---\u2030c: [0,0]\n",
+	// In UTF-16, the comments have the bytes of a line that begins a document.
+	"\xff\xfe[\x00" + strings.Repeat("0\x00,\x000\x00,\x000\x00,\x000\x00,\x00\n\x00#\x00\x05\n---\n\n\x00", 3) + "]\x00",
 }
 
 // FuzzEstimate checks that no document has more values than estimateYAMLValues returns.

@@ -22,12 +22,13 @@ func Decode(data []byte) (any, error) {
 
 // DecodeAll decodes all documents of a YAML stream, with any content. DecodeAll has the same limits as Parse.
 func DecodeAll(data []byte) ([]any, error) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if err := CheckValueCount(data, MaxDocumentValues); err != nil {
 		return nil, err
 	}
 	q := NewQuota()
 	var documents []any
-	stream := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
+	stream := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var document yaml.Node
 		err := stream.Decode(&document)
