@@ -59,6 +59,9 @@ func Parse(data []byte) ([]*unstructured.Unstructured, error) { return input.Par
 // [input.CheckValueCount].
 func CheckValueCount(data []byte, limit int) error { return input.CheckValueCount(data, limit) }
 
+// CheckAliases returns an error if the aliases of a YAML document repeat too much, see [input.CheckAliases].
+func CheckAliases(data []byte, maxBytes int) error { return input.CheckAliases(data, maxBytes) }
+
 // ParseInstallConfigs parses a config layer, see [helm.ParseInstallConfigs].
 func ParseInstallConfigs(layer []byte) ([]Config, error) { return helm.ParseInstallConfigs(layer) }
 

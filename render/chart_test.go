@@ -209,9 +209,19 @@ type fails struct {
 	says     []string // expected parts of the error's text
 }
 
+// aliasedChart is a Chart.yaml whose aliases repeat a long text, in a field that Helm ignores.
+var aliasedChart = "apiVersion: v2\nname: shop\nversion: 1.2.3\nkubeVersion: '>=1.25'\nx: &a " +
+	strings.Repeat("x", 10_000) + "\ny: [" + strings.Repeat("*a,", 2_000) + "]\n"
+
 func TestChartFails(t *testing.T) {
 	chart := func(fields string) string { return "apiVersion: v2\nname: shop\nversion: 1.2.3\n" + fields }
 	cases := map[string]fails{
+		"Aliases": {
+			files:    []string{"Chart.yaml", aliasedChart, "templates/a.yaml", ""},
+			settings: Settings{},
+			want:     ArchiveTooLarge,
+			says:     []string{`"Chart.yaml"`, "aliases repeat more than"},
+		},
 		"Syntax": {
 			files:    []string{"templates/a.yaml", "\n\n{{ if }}\n"},
 			settings: Settings{},
@@ -709,6 +719,8 @@ func TestCapabilityQueries(t *testing.T) {
 			Settings{}, nil},
 		"Constraint": {"", []string{"Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\nkubeVersion: '>=1.25'\n"},
 			Settings{}, []string{"kubeVersion in >=1.25"}},
+		"Aliases": {"a text that is repeated too often is not copied", []string{"Chart.yaml", aliasedChart},
+			Settings{}, nil},
 		"Subchart": {"", []string{"charts/b/Chart.yaml", "apiVersion: v2\nname: b\nversion: 1.0.0\n",
 			"charts/b/templates/a.yaml", "{{ .Capabilities.KubeVersion }}"}, Settings{}, []string{"kubeVersion"}},
 		"Values": {"values can be templates", nil, Settings{Values: []byte("a: '{{ .Capabilities.KubeVersion }}'"),

@@ -79,6 +79,9 @@ const operationChart = "rendering the chart"
 // maxMetadataValues is the maximum number of values in Chart.yaml.
 const maxMetadataValues = 20_000
 
+// maxMetadataAliasedBytes is the maximum number of bytes that the YAML aliases in Chart.yaml repeat.
+const maxMetadataAliasedBytes = 1 << 20
+
 // CapabilityQueries returns the properties of the cluster that the chart reads, sorted. A query is "kubeVersion",
 // "kubeVersion in <range>", "apiVersion <group/version[/Kind]>", or "apiVersions" for all API versions. A range has the
 // syntax of kubeVersion in Chart.yaml, such as ">=1.27". CapabilityQueries finds the uses of .Capabilities in the files
@@ -94,6 +97,7 @@ func CapabilityQueries(files []input.File, settings Settings) []string {
 		if f.Path == "Chart.yaml" {
 			var metadata struct{ KubeVersion string }
 			if input.CheckValueCount(f.Data, maxMetadataValues) == nil &&
+				input.CheckAliases(f.Data, maxMetadataAliasedBytes) == nil &&
 				yaml.Unmarshal(f.Data, &metadata) == nil && metadata.KubeVersion != "" {
 				queries = append(queries, queryRange+metadata.KubeVersion)
 			}
@@ -260,7 +264,11 @@ func loadChart(files []input.File) (*helmchart.Chart, error) {
 			limit = maxMetadataValues
 		}
 		if folder, _, _ := strings.Cut(f.Path, "/"); folder != "templates" && input.IsManifest(f.Path) {
-			if err := input.CheckValueCount(f.Data, limit); err != nil {
+			err := input.CheckValueCount(f.Data, limit)
+			if err == nil && f.Path == "Chart.yaml" {
+				err = input.CheckAliases(f.Data, maxMetadataAliasedBytes)
+			}
+			if err != nil {
 				return nil, withTemplate(f.Path, "", err)
 			}
 		}

@@ -81,7 +81,9 @@ func TestParseConfigFails(t *testing.T) {
 			"unsupported flag value: CreateNamespace"},
 		"Duration": {"configs: [{name: a, clientConfig: Timeout=soon}]", input.InvalidConfig, "Timeout"},
 		"Negative": {"configs: [{name: a, clientConfig: Timeout=-5s}]", input.InvalidConfig, "Timeout"},
-		"Large":    {"# " + strings.Repeat("x", maxConfigBytes), input.ArchiveTooLarge, "larger"},
+		"Aliases": {"x: &a " + strings.Repeat("x", 10_000) + "\nconfigs: [{name: a, overrides: {b: [" +
+			strings.Repeat("*a,", 2_000) + "]}}]", input.InvalidConfig, "aliases"},
+		"Large": {"# " + strings.Repeat("x", maxConfigBytes), input.ArchiveTooLarge, "larger"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

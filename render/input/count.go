@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // The number of values in an artefact is limited. Decoding needs up to 350 bytes of memory for a value of two bytes, so
@@ -17,13 +19,16 @@ const (
 	MaxDocumentValues = 400_000
 	// MaxDocuments is the maximum number of documents in one artefact, including empty documents.
 	MaxDocuments = 10_000
+	// MaxAliasedBytes is the maximum number of bytes that the YAML aliases of one artefact repeat. An alias of a text
+	// needs no memory when it is decoded, but the text is written once for each alias when the objects are encoded.
+	MaxAliasedBytes = 10 << 20
 )
 
-// Quota is what is left of MaxValues and MaxDocuments for an artefact.
-type Quota struct{ values, documents int }
+// Quota is what is left of MaxValues, MaxDocuments and MaxAliasedBytes for an artefact.
+type Quota struct{ values, documents, aliasedBytes int }
 
-// NewQuota returns the full quota for one artefact, as MaxValues and MaxDocuments allow.
-func NewQuota() *Quota { return &Quota{MaxValues, MaxDocuments} }
+// NewQuota returns the full quota for one artefact, as MaxValues, MaxDocuments and MaxAliasedBytes allow.
+func NewQuota() *Quota { return &Quota{MaxValues, MaxDocuments, MaxAliasedBytes} }
 
 // takeValue subtracts one value.
 func (q *Quota) takeValue() error {
@@ -37,6 +42,15 @@ func (q *Quota) takeValue() error {
 func (q *Quota) takeDocument() error {
 	if q.documents--; q.documents < 0 {
 		return tooMany(MaxDocuments, "documents")
+	}
+	return nil
+}
+
+// takeAliasedText subtracts the bytes of a key or scalar that an alias repeats.
+func (q *Quota) takeAliasedText(text string) error {
+	if q.aliasedBytes -= len(text); q.aliasedBytes < 0 {
+		return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf(
+			"aliases repeat more than %d bytes: use fewer aliases of long texts", MaxAliasedBytes)}
 	}
 	return nil
 }
@@ -62,6 +76,49 @@ func CheckValueCount(data []byte, limit int) error {
 		return tooMany(limit, "values in one document")
 	}
 	return nil
+}
+
+// CheckAliases returns an error if the aliases of the first YAML document in data repeat more than maxBytes bytes of
+// keys and scalars, or more values than Parse allows. CheckAliases is for callers that decode data with another library
+// than Parse, because such a library may copy a text for each of its aliases. The caller calls CheckValueCount first.
+// If data can contain aliases but is not valid YAML, CheckAliases returns an error, too.
+func CheckAliases(data []byte, maxBytes int) error {
+	if bytes.IndexByte(data, '&') < 0 || bytes.IndexByte(data, '*') < 0 { // it has no anchors, or no aliases
+		return nil
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(data, &document); err != nil {
+		return &Error{Code: InvalidYAML, Problem: "it is not valid YAML, correct it", Cause: syntaxError{err}}
+	}
+	if left := (&aliasQuota{values: maxAliased, bytes: maxBytes}); !left.take(&document, false) {
+		return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf(
+			"aliases repeat more than %d values or %d bytes: write them out", maxAliased, maxBytes)}
+	}
+	return nil
+}
+
+// aliasQuota is the number of values and bytes that the aliases of a document may still repeat.
+type aliasQuota struct{ values, bytes int }
+
+// take subtracts the values that the aliases in n repeat. The parameter repeated is true if an alias repeats n itself.
+// If the quota is exceeded, take returns false.
+func (q *aliasQuota) take(n *yaml.Node, repeated bool) bool {
+	if n.Kind == yaml.AliasNode {
+		return q.take(n.Alias, true)
+	}
+	if repeated {
+		q.values--
+		q.bytes -= len(n.Value)
+	}
+	if q.values < 0 || q.bytes < 0 {
+		return false
+	}
+	for _, child := range n.Content {
+		if !q.take(child, repeated) {
+			return false
+		}
+	}
+	return true
 }
 
 // countJSONValues returns the number of values and keys of a valid JSON document.

@@ -3,6 +3,7 @@ package input
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -47,6 +48,69 @@ func TestManyValues(t *testing.T) {
 				t.Error("decoded as values")
 			}
 		})
+	}
+}
+
+// TestAliasedBytes checks that a long text which aliases repeat is refused before the text is copied: a document of a
+// few hundred KiB would become an object of 200 MB.
+func TestAliasedBytes(t *testing.T) {
+	const object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+	long := strings.Repeat("x", 10_000)
+	lines := func(count int, format string) string {
+		var b strings.Builder
+		for i := range count {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	few := object + "data:\n  a: &a " + long + "\n" + lines(1_000, "  b%d: *a\n")
+	for name, data := range map[string]string{
+		"Values":    object + "data:\n  a: &a " + long + "\n" + lines(20_000, "  b%d: *a\n"),
+		"Keys":      object + "data:\n- &a " + long + "\n" + lines(20_000, "- {*a : %d}\n"),
+		"Maps":      object + "data:\n  a: &a {? " + long + " : 1}\n" + lines(20_000, "  b%d: *a\n"),
+		"Merges":    object + "data:\n- &a {b: " + long + "}\n" + lines(9_000, "- {<<: *a, c: %d}\n"),
+		"Documents": few + "---\n" + few,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse([]byte(data))
+			if e, ok := errors.AsType[*Error](err); !ok || e.Code != ArchiveTooLarge {
+				t.Errorf("got %v", err)
+			}
+			if _, err := DecodeAll([]byte(data)); err == nil {
+				t.Error("decoded as values")
+			}
+		})
+	}
+	if _, err := Parse([]byte(few)); err != nil {
+		t.Errorf("1,000 aliases are refused: %v", err)
+	}
+}
+
+// TestCheckAliases checks the number of bytes that CheckAliases counts.
+func TestCheckAliases(t *testing.T) {
+	for text, repeated := range map[string]int{
+		"": 0, "a: b": 0, "{": 0, "a: 5 * 3 & 4": 0,
+		"a: &x abc\nb: *x\nc: [*x, *x]":           9,
+		"a: &x {k: abc}\nb: {<<: *x}":             4,
+		"&x abc: *x":                              3,
+		"a: &x [abc, abc]\nb: &y [*x, *x]\nc: *y": 24,
+		"a: &x abc\n---\nb: [*x]":                 0, // only the first document counts
+	} {
+		if err := CheckAliases([]byte(text), repeated); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err := CheckAliases([]byte(text), repeated-1); repeated > 0 && err == nil {
+			t.Errorf("%q repeats %d bytes, which exceeds the limit", text, repeated)
+		}
+	}
+	for _, text := range []string{
+		"a: &x [*x]", // repeats itself without end
+		"a: &x {}\nb: [" + strings.Repeat("*x,", 50_001) + "]", // too many values
+		"a: &x [*x", // invalid
+	} {
+		if CheckAliases([]byte(text), 1<<30) == nil {
+			t.Errorf("%.20q is accepted", text)
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ const (
 func Parse(data []byte) ([]*unstructured.Unstructured, error) { return NewQuota().Parse(data) }
 
 // Parse decodes one file of an artefact in the same way as the function [Parse]. All files of the artefact count
-// towards the Quota, which limits the number of documents and values.
+// towards the Quota, which limits the number of documents and values, and the bytes that aliases repeat.
 func (q *Quota) Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // each concatenated file may have a BOM
@@ -126,7 +126,7 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 }
 
 // converter converts a YAML document to a JSON value. The fields of the converter count values and followed aliases, to
-// limit their number.
+// limit their number and size.
 type converter struct {
 	quota   *Quota
 	aliased int // number of values that aliases have repeated until now
@@ -143,6 +143,9 @@ func (c *converter) value(n *yaml.Node, depth int) (any, error) {
 	if c.inside > 0 {
 		if c.aliased++; c.aliased > maxAliased {
 			return nil, yamlError(n, "aliases repeat more than %d values: write them out", maxAliased)
+		}
+		if err := c.quota.takeAliasedText(n.Value); err != nil {
+			return nil, err
 		}
 	}
 	switch n.Kind {
@@ -182,6 +185,9 @@ func (c *converter) mapping(n *yaml.Node, depth int) (any, error) {
 		key, err := keyOf(keyNode)
 		if err == nil {
 			err = c.quota.takeValue()
+		}
+		if err == nil && (c.inside > 0 || keyNode.Kind == yaml.AliasNode) {
+			err = c.quota.takeAliasedText(key)
 		}
 		if err != nil {
 			return out, err

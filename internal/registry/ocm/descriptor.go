@@ -27,6 +27,10 @@ const maxDescriptor = 1 << 20
 // which needs up to 350 bytes for each value.
 const maxValues = 100_000
 
+// maxAliasedBytes is the maximum number of bytes that the YAML aliases in a descriptor repeat. The decoder copies a
+// text for each of its aliases, also in fields that are not used. OCM tools write no aliases.
+const maxAliasedBytes = 1 << 20
+
 // descriptorFile is the name of the component descriptor in its tar archive.
 const descriptorFile = "component-descriptor.yaml"
 
@@ -180,6 +184,11 @@ func ParseDescriptor(data []byte, ref string) (*Descriptor, error) {
 	if render.CheckValueCount(data, maxValues) != nil {
 		return nil, NewError(InvalidDescriptor, ref,
 			"its component descriptor has more than %d values: push the module again", maxValues)
+	}
+	if render.CheckAliases(data, maxAliasedBytes) != nil {
+		return nil, NewError(InvalidDescriptor, ref,
+			"its component descriptor has YAML aliases that are invalid or repeat more than %d bytes: write them out",
+			maxAliasedBytes)
 	}
 	var d Descriptor
 	if err := yaml.Unmarshal(data, &d); err != nil {

@@ -2,6 +2,7 @@ package ocm
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +129,21 @@ component:
 	if got, want := DigestOf(form),
 		"sha256:a7d15e55e5a9d6c988b73983270d04a33b1b133aa77bd486f4b22f052615fd90"; got != want {
 		t.Errorf("got %s, want %s, of %s", got, want, form)
+	}
+}
+
+// TestDescriptorAliases checks that a small descriptor whose aliases repeat a long text is refused.
+func TestDescriptorAliases(t *testing.T) {
+	text := func(aliases int) []byte {
+		return []byte("meta: {schemaVersion: v2}\ncomponent: {name: a.io/b}\nx: &a " + strings.Repeat("x", 10_000) +
+			"\ny: [" + strings.Repeat("*a,", aliases) + "]\n")
+	}
+	if _, err := ParseDescriptor(text(100), "r"); err != nil {
+		t.Errorf("few aliases are refused: %v", err)
+	}
+	_, err := ParseDescriptor(text(5_000), "r")
+	if e, ok := errors.AsType[*Error](err); !ok || e.Code != InvalidDescriptor {
+		t.Errorf("got %v", err)
 	}
 }
 
