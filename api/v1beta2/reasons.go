@@ -215,9 +215,9 @@ const (
 	// ReasonTemplateAmbiguous: the module has no ModuleReleaseMeta, and more than one ModuleTemplate matches. Remove
 	// all but one of the ModuleTemplates that the message names, or create a ModuleReleaseMeta for the module.
 	ReasonTemplateAmbiguous = "TemplateAmbiguous"
-	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module, or two modules with long names
-	// have the same name of their Manifest; the older one applies. Delete one of the two ModuleReleaseMetas, or remove
-	// or rename one of the two modules.
+	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module, and the older one applies, or the
+	// Manifests of two modules with long names would have the same name, and the installed module stays. Delete one of
+	// the two ModuleReleaseMetas, or remove one of the two modules, or publish its component with a shorter name.
 	ReasonModuleConflict = "ModuleConflict"
 	// ReasonTemplateNotFound: the ModuleTemplate of the version does not exist. Create the missing ModuleTemplate, or
 	// assign to the channel a version that has one.

@@ -117,8 +117,9 @@ func (r *Registry) pinSignedAndDropOthers(ctx context.Context, s *session, found
 			isBlob := res.Digest != nil && res.Digest.NormalisationAlgorithm == ocm.GenericBlobDigest
 			if isBlob && (isRequired || !isImageType(res.Type)) {
 				return fmt.Errorf(
-					"resource %q has the signed digest of a layer, but refers to an image: the descriptor was changed "+
-						"after signing, or give the resource the type ociArtifact", ocm.FirstLine(res.Name))
+					"resource %q has the signed digest of a layer, but refers to an image, so somebody may have changed the "+
+						"descriptor: push the signed version again; if it is an image, sign it with type ociArtifact",
+					ocm.FirstLine(res.Name))
 			}
 			image, ok := signedImage(a.ImageReference, res.Digest)
 			if !ok || a.ImageReference == "" {
@@ -130,8 +131,8 @@ func (r *Registry) pinSignedAndDropOthers(ctx context.Context, s *session, found
 		case a.IsNone() && res.Digest != nil && a.Type != "none" && a.Type != "None":
 			// With the types none and None, the normal form has no digest, so a resource with content cannot become one
 			// of these types after signing.
-			return fmt.Errorf("resource %q has a signed digest, but no content: the descriptor was changed after signing",
-				ocm.FirstLine(res.Name))
+			return fmt.Errorf("resource %q has a signed digest, but no content, so somebody has changed the descriptor: "+
+				"push the signed version again", ocm.FirstLine(res.Name))
 		}
 	}
 	c.Layers, c.Images = layers, images

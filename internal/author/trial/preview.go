@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -330,7 +331,7 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 	switch {
 	case err != nil && !exists && apierrors.IsNotFound(err): // the namespace is part of the module
 		return create, nil
-	case err != nil && exists && apply.IsRecreated(ref, want.GetAnnotations(), err):
+	case err != nil && exists && isAppliedBy(live, owner) && apply.IsRecreated(ref, want.GetAnnotations(), err):
 		return &Change{Action: ChangeRecreate, Object: ref.String(), Message: err.Error()}, nil
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
 		return &Change{Action: ChangeRefuse, Object: ref.String(), Message: err.Error()}, nil
@@ -344,6 +345,14 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 		return nil, nil
 	}
 	return &Change{Action: ChangeUpdate, Object: ref.String(), Fields: fields}, nil
+}
+
+// isAppliedBy reports whether a field manager has applied an object. The manager deletes no other objects to create
+// them again.
+func isAppliedBy(live *unstructured.Unstructured, fieldManager string) bool {
+	return slices.ContainsFunc(live.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == fieldManager && f.Operation == metav1.ManagedFieldsOperationApply
+	})
 }
 
 // withAdoptionOf returns a copy of the desired object. If the manager has adopted the live object, the copy has the

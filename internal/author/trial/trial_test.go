@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -48,6 +49,13 @@ func TestPreviewOfAdoptedObjects(t *testing.T) {
 	}
 	if len(want.GetAnnotations()) != 1 {
 		t.Error("the desired object was changed")
+	}
+	for operation, want := range map[metav1.ManagedFieldsOperationType]bool{
+		metav1.ManagedFieldsOperationApply: true, metav1.ManagedFieldsOperationUpdate: false} {
+		live.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "a", Operation: operation}})
+		if isAppliedBy(live, "a") != want || isAppliedBy(live, "b") {
+			t.Errorf("%s: the object is applied by its field manager: %t, want %t", operation, !want, want)
+		}
 	}
 	m := &v1beta2.Manifest{}
 	for _, name := range []string{"own", "kept", "adopted", "shared"} {

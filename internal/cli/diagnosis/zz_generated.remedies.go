@@ -71,7 +71,7 @@ var remedies = map[string]string{
 	v1beta2.ReasonVersionNotFound:              "Choose one of the versions that the message lists.",
 	v1beta2.ReasonInvalidRelease:               "Complete the ModuleReleaseMeta.",
 	v1beta2.ReasonTemplateAmbiguous:            "Remove all but one of the ModuleTemplates that the message names, or create a ModuleReleaseMeta for the module.",
-	v1beta2.ReasonModuleConflict:               "Delete one of the two ModuleReleaseMetas, or remove or rename one of the two modules.",
+	v1beta2.ReasonModuleConflict:               "Delete one of the two ModuleReleaseMetas, or remove one of the two modules, or publish its component with a shorter name.",
 	v1beta2.ReasonTemplateNotFound:             "Create the missing ModuleTemplate, or assign to the channel a version that has one.",
 	v1beta2.ReasonModuleNotAllowed:             "Set the label that allows the module on the Kyma, or remove the module from the Kyma.",
 	v1beta2.ReasonVersionReplaced:              "What is installed stays. Push the recorded content again and retry, publish the new content as a new version, or accept it for all runtimes with the annotation operator.kyma-project.io/accept-content on the ModuleTemplate.",

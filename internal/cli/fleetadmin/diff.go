@@ -27,6 +27,8 @@ func diffCommand(a *console.App) *cobra.Command {
 		`klm sends a dry run of what the manager would do with all layers of the version to the API server of the runtime: manifests, charts and
 Kustomize directories, CRDs, and the custom resource, which is created but never changed. Nothing is written. Without --to and --channel it is
 the version of the channel that the runtime follows. The version is read from the registry that the module is installed from, or --registry.
+A module that is installed in the control plane is compared there. "recreate" means that the manager would delete the object and create it
+again, because an immutable field would change, and the module permits that.
 To connect to the runtime, klm reads its access Secret in the control plane, or uses --runtime-context of the kubeconfig. With --exit-code the
 exit code is 3 if something would change.`, `
 klm diff runtime-a sample
