@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -167,6 +168,28 @@ func TestInstall(t *testing.T) {
 				t.Errorf("%s: stored values without %q:\n%s", c.Reason, want, stored())
 			}
 		}
+	}
+}
+
+// TestInstallWithoutNamespace checks the message if the values do not create the namespace, and it does not exist.
+func TestInstallWithoutNamespace(t *testing.T) {
+	s := newCluster(t)
+	s.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/configmaps") {
+			return serveDiscovery(w, r)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"},
+			"kcp-system").Status())
+		return true
+	}
+	fixture.Case{Reason: "nothing creates the namespace", Code: console.ExitNotFound,
+		Args: "install --image=registry.example.com/m:1 --yes --set=namespace.create=false",
+		Want: []string{"namespace kcp-system does not exist", "create it, or leave out namespace.create=false"}}.
+		Check(t, Commands, s.Kubeconfig)
+	if got := s.Object(deploymentPath); got != nil {
+		t.Error("the manager was installed without an inventory")
 	}
 }
 

@@ -153,6 +153,10 @@ func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error
 		return console.Fail(console.ExitFailed, "writing the inventory: another client has changed the installation "+
 			"in namespace %s in the meantime: run the command again, which shows the changes", in.Namespace)
 	}
+	if apierrors.IsNotFound(err) {
+		return console.Fail(console.ExitNotFound, "namespace %s does not exist, and the values do not create it: "+
+			"create it, or leave out namespace.create=false", in.Namespace)
+	}
 	if err != nil {
 		return in.Explain(err, "writing the inventory")
 	}
