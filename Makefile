@@ -24,7 +24,7 @@ up: build bin/kubectl ## start a control plane, two runtimes and a module; UNTIL
 	@bin/playground up $(if $(UNTIL),--until=$(UNTIL))
 
 build: ## build manager, playground and sample operator into bin/
-	@echo "Building into bin/, including Kubernetes: 4 to 6 minutes on two cores the first time, seconds after that."
+	@echo "Building into bin/, including Kubernetes: 5 to 15 minutes on two cores the first time, seconds after that."
 	@$(call progress,$(release) -o bin/ ./cmd/...,1400) && ln -sf klm bin/kubectl-lifecycle && ln -sf klm bin/kubectl_complete-lifecycle
 	@cd playground && $(call progress,-o ../bin/sample-operator ./sample/operator)
 	@cd playground && $(call progress,$(kube) -o ../bin/playground ./cmd/playground,1400)
