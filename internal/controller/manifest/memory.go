@@ -65,8 +65,15 @@ type changes struct {
 	resource  resourceEvent             // the last event of the custom resource with a usable state
 	readiness bool                      // an object or a status that readiness depends on has changed
 	missed    bool                      // events about objects may have been lost
+	dropped   bool                      // too many objects changed: objects is empty, and all have to be compared
 	retried   bool                      // a person requested a retry
 }
+
+// maxUnexpectedObjects is the number of objects that changes.objects and memory.seen may have in addition to the
+// objects that the runtime should have. An object counts as an object of the Manifest because of an annotation, and the
+// admin of the runtime may report any number of names with this annotation. Unexpected objects of a real runtime are
+// the objects of the former version of a module, which has up to 500 objects, or a copy of them from a backup.
+const maxUnexpectedObjects = 1000
 
 // resourceEvent is an event of the custom resource whose state is recorded. If no event of the custom resource is
 // recorded, version is 0.
@@ -193,13 +200,25 @@ func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetada
 	return true
 }
 
-// setObjectLocked sets the last event of an object. The caller of setObjectLocked must hold mu.
+// setObjectLocked sets the last event of an object. If too many objects have changed, setObjectLocked drops the events
+// of all objects instead, and the next reconcile compares all objects. The caller of setObjectLocked must hold mu.
 func (m *memory) setObjectLocked(ref apply.Ref, e objectEvent) {
+	if m.changes.dropped {
+		return
+	}
+	if _, known := m.changes.objects[ref]; !known && len(m.changes.objects) >= m.maxObjectsLocked() {
+		m.changes.objects, m.changes.dropped, m.changes.readiness = nil, true, true
+		return
+	}
 	if m.changes.objects == nil {
 		m.changes.objects = map[apply.Ref]objectEvent{}
 	}
 	m.changes.objects[ref] = e
 }
+
+// maxObjectsLocked returns the maximum number of objects in changes.objects and in seen. The caller of maxObjectsLocked
+// must hold mu.
+func (m *memory) maxObjectsLocked() int { return len(m.expected) + maxUnexpectedObjects }
 
 // statusMatters reports whether the readiness of the module may depend on the status of an object.
 func statusMatters(ref apply.Ref) bool {
@@ -278,6 +297,9 @@ func (m *memory) takeChanges() changes {
 func (m *memory) restoreChanges(taken changes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if taken.dropped {
+		m.changes.objects, m.changes.dropped = nil, true
+	}
 	for ref, e := range taken.objects {
 		if _, newer := m.changes.objects[ref]; !newer {
 			m.setObjectLocked(ref, e)
@@ -292,7 +314,7 @@ func (m *memory) history(c changes, auditInterval time.Duration) history {
 	return history{
 		drifted: inventory.AppendMissing(m.drifted(c.objects), slices.Concat(m.conflicts,
 			slices.SortedFunc(maps.Keys(m.ownersTurn), compareRefs))),
-		missed: c.missed, retried: c.retried,
+		missed: c.missed, dropped: c.dropped, retried: c.retried,
 		driftReported: m.drift != "",
 		neverCompared: m.compared.IsZero(),
 		sinceCompared: time.Since(m.compared), sinceAudit: time.Since(m.audited), auditInterval: auditInterval,

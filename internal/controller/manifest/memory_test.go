@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -153,6 +154,55 @@ func TestRestoreChanges(t *testing.T) {
 	if diff := cmp.Diff(want, m.takeChanges(), cmp.AllowUnexported(changes{}, resourceEvent{}, objectEvent{}),
 		cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestManyChanges checks that the memory keeps the events of the objects of a large module, but not those of any number
+// of objects with the annotation of the Manifest. After the memory has dropped events, all objects are compared, also
+// if the reconcile that compares them fails.
+func TestManyChanges(t *testing.T) {
+	m := &memory{}
+	in := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Kind: "ConfigMap"}
+	observe := func(name string, n int) bool {
+		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "n", Name: name + strconv.Itoa(n), ResourceVersion: "1",
+			Annotations: map[string]string{v1beta2.AnnotationOwnedBy: "kcp-system/m"},
+		}}
+		return m.addEvent(runtimes.Event{Interest: in, Object: o}, "kcp-system/m", apply.Ref{})
+	}
+	const module = 500
+	for n := range module {
+		m.expected = append(m.expected, refOf(in, "n", "object"+strconv.Itoa(n)))
+	}
+	for range 2 {
+		for n := range module {
+			observe("object", n)
+		}
+	}
+	for n := range maxUnexpectedObjects {
+		observe("former", n)
+	}
+	if c := m.changes; len(c.objects) != module+maxUnexpectedObjects || c.dropped {
+		t.Fatalf("%d objects are kept, dropped %t, want all", len(c.objects), c.dropped)
+	}
+	for n := range 3 * maxUnexpectedObjects {
+		if !observe("invented", n) {
+			t.Fatal("an event after the limit causes no reconcile")
+		}
+	}
+	taken := m.takeChanges()
+	if len(taken.objects) > 0 || !taken.dropped || !taken.readiness || !m.history(taken, time.Hour).dropped {
+		t.Errorf("%d objects are kept, dropped %t, readiness %t, want none and a comparison of all", len(taken.objects),
+			taken.dropped, taken.readiness)
+	}
+	observe("object", 0)
+	if c := m.changes; len(c.objects) != 1 || c.dropped {
+		t.Errorf("after a reconcile, %d objects are kept, dropped %t, want one", len(c.objects), c.dropped)
+	}
+	m.restoreChanges(taken)
+	if c := m.takeChanges(); len(c.objects) > 0 || !c.dropped {
+		t.Errorf("after a reconcile that has failed, %d objects are kept, dropped %t", len(c.objects), c.dropped)
 	}
 }
 

@@ -34,6 +34,7 @@ type plan struct {
 type history struct {
 	drifted       []apply.Ref // objects that others changed or deleted
 	missed        bool        // events about objects may have been lost
+	dropped       bool        // too many objects changed, so it is not known which
 	retried       bool        // a person requested a retry
 	driftReported bool        // the last comparison found drift, which was reported and not corrected
 	neverCompared bool        // this process has neither sent nor compared the objects of the Manifest
@@ -63,7 +64,7 @@ func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h histo
 	p.digest = p.desiredDigest(m)
 	p.applyAll = m.Status.AppliedDigest != p.digest
 	switch {
-	case h.retried, h.sinceAudit >= h.auditInterval*7/8:
+	case h.retried, h.dropped, h.sinceAudit >= h.auditInterval*7/8:
 		p.compareAll = true
 	case h.missed && h.sinceCompared > recentComparisonPeriod:
 		p.compareAll = true

@@ -279,6 +279,9 @@ func TestNewPlan(t *testing.T) {
 		"Recent": {"events were missed, but all was compared a short time ago", func(_ *v1beta2.Manifest, h *history) {
 			h.missed, h.sinceCompared = true, recentComparisonPeriod
 		}, work{}},
+		"Dropped": {"too many objects changed, so all are compared although all were compared a short time ago",
+			func(_ *v1beta2.Manifest, h *history) { h.dropped, h.sinceCompared = true, time.Second },
+			work{CompareAll: true, HasWork: true}},
 		"Reported": {"the annotation was removed", func(_ *v1beta2.Manifest, h *history) { h.driftReported = true },
 			work{CompareAll: true, HasWork: true}},
 		"Reports": {"reported drift is not compared again and again", func(m *v1beta2.Manifest, h *history) {

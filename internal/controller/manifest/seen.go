@@ -103,6 +103,9 @@ func (m *memory) recordReadinessLocked(ref apply.Ref, version uint64, r readines
 		m.seen = map[apply.Ref]seenState{}
 	}
 	key := keyOf(ref)
+	if _, known := m.seen[key]; !known && len(m.seen) >= m.maxObjectsLocked() {
+		clear(m.seen) // an object without an entry is read
+	}
 	if m.seen[key].version <= version {
 		m.seen[key] = seenState{time.Now(), version, r}
 	}

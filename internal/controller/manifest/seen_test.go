@@ -132,6 +132,21 @@ func TestSeenIsDropped(t *testing.T) {
 	}
 }
 
+// TestSeenIsLimited checks that the readiness of any number of workloads with the annotation of the Manifest is not
+// kept.
+func TestSeenIsLimited(t *testing.T) {
+	m, most := newSeenMemory(), 0
+	for n := range 3 * maxUnexpectedObjects {
+		invented := seenWorkload
+		invented.Name = strconv.Itoa(n)
+		m.addEvent(seenEvent(invented, 6, new(true)), "kcp-system/m", seenResource)
+		most = max(most, len(m.seen))
+	}
+	if want := len(m.expected) + maxUnexpectedObjects; most != want {
+		t.Errorf("the readiness of %d objects is kept, want at most %d", most, want)
+	}
+}
+
 // TestSentWithoutVersion checks that an object is read again if another client changed it while the manager was
 // applying it. The readiness that was recorded before the apply must not be used any more.
 func TestSentWithoutVersion(t *testing.T) {

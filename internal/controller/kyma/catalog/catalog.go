@@ -253,8 +253,18 @@ func (c *Copies) restoreSuspects(t Target, suspects map[objectKey]bool, compareA
 	})
 }
 
-// suspect records that an object may differ from the catalog copy.
+// maxSuspects is the maximum number of suspects of one runtime. The admin of the runtime may report changes of any
+// number of objects, and the next Sync reads each suspect. A catalog copy has two objects for each module and one for
+// each additional version: about 500 objects for the 250 modules that a Kyma may have.
+const maxSuspects = 1000
+
+// suspect records that an object may differ from the catalog copy. If there are too many suspects, suspect drops them
+// instead, and the next Sync lists all objects and compares each object of the catalog copy field by field.
 func (r *record) suspect(key objectKey) {
+	if !r.suspects[key] && len(r.suspects) >= maxSuspects {
+		r.suspects, r.compareAll, r.auditedAt = nil, true, time.Time{}
+		return
+	}
 	if r.suspects == nil {
 		r.suspects = map[objectKey]bool{}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -97,6 +98,39 @@ func TestNoteChangeListed(t *testing.T) {
 	c.contents.byKey = nil
 	if !c.noteEvent("a", e) || !c.records["a"].compareAll {
 		t.Error("after a change of the catalog, not all objects are compared")
+	}
+}
+
+// TestManySuspects checks that invented names of catalog objects are not kept without a limit: after too many of them,
+// the whole catalog copy is compared, also field by field.
+func TestManySuspects(t *testing.T) {
+	c := New(Options{})
+	audited := time.Now()
+	c.records["a"] = &record{auditedAt: audited}
+	c.contents.byKey = map[contentsKey]*contents{{}: {hashes: hashSet{
+		{objectKey{"ModuleTemplate", "keda-1.0.0"}, "h1"}}}}
+	r, most := c.records["a"], 0
+	observe := func(n int) {
+		c.noteEvent("a", runtimes.Event{Interest: runtimes.Interest{Kind: "ModuleTemplate"},
+			Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(n),
+				Labels: map[string]string{v1beta2.LabelCatalogHash: "h"},
+				ManagedFields: []metav1.ManagedFieldsEntry{
+					writtenBy(v1beta2.FieldOwnerCatalog, 1)}}}})
+		most = max(most, len(r.suspects))
+	}
+	for n := range maxSuspects {
+		observe(n)
+		observe(n)
+	}
+	if len(r.suspects) != maxSuspects || r.compareAll || r.auditedAt != audited {
+		t.Fatalf("%d suspects are kept, want %d; all are compared: %t", len(r.suspects), maxSuspects, r.compareAll)
+	}
+	for n := range 2 * maxSuspects {
+		observe(maxSuspects + n)
+	}
+	if most > maxSuspects || !r.compareAll || !r.auditedAt.IsZero() {
+		t.Errorf("up to %d suspects are kept, all are compared: %t, last time of an audit: %v", most, r.compareAll,
+			r.auditedAt)
 	}
 }
 
