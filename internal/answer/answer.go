@@ -19,12 +19,13 @@
 //	the answers of one API server      one answer or event larger than 256 KiB at a time; the others wait until it is
 //	                                   closed, at most until the deadline of their request
 //	large answers of one API server    at most Memory/8 at once, and Rate per second on average
+//	events of one API server           at most 50,000 at once, and 1,000 per second on average
 //	a redirect                         is an error, because the credential would go to another address
 //
 // # What it does not do
 //
-// Transport does not limit the data that the caller keeps after it has closed the body. Transport does not limit the
-// number of small answers.
+// Transport does not limit the data that the caller keeps after it has closed the body. Transport limits the number of
+// events, but not the number of small answers.
 package answer
 
 import (
@@ -56,6 +57,12 @@ const (
 	metadataDepth = 7
 	// maxDepth is the maximum depth of nested objects and lists.
 	maxDepth = 512
+	// eventBurst is the number of events that all watches of one API server may send at once, and eventRate is the
+	// number of events per second after that. Each event is decoded and passed to the subscribers, so 100,000 small
+	// events a second would need several processors. If all objects of 50 modules with 500 objects change at once, the
+	// watches send 25,000 events; a restart of 500 Deployments causes about 10,000 events.
+	eventBurst = 50_000
+	eventRate  = 1000
 )
 
 // Options are the options of Limit.
@@ -65,7 +72,7 @@ type Options struct {
 	// Rate is the rate in bytes per second at which large answers of one API server are read. Default Memory/8.
 	Rate int64
 	// Former is the Transport of a former connection to the same API server, or nil. The new Transport continues the
-	// rate of the former one, so that an API server cannot send more by causing new connections. If Former is not nil,
+	// rates of the former one, so that an API server cannot send more by causing new connections. If Former is not nil,
 	// Memory and Rate must be the same as those of Former.
 	Former *Transport
 }
@@ -78,6 +85,9 @@ type Transport struct {
 	// pace limits the cost of large answers per second. Decoding an answer needs processor time in proportion to its
 	// cost, so no API server can keep the manager from its other work by large answers.
 	pace *rate.Limiter
+	// events limits the number of events per second. While a watch waits, the API server keeps its further events, or
+	// ends the watch.
+	events *rate.Limiter
 }
 
 // Limit returns a Transport that sends requests through next, and limits the size of each answer and how many large
@@ -86,8 +96,9 @@ func Limit(next http.RoundTripper, o Options) *Transport {
 	memory := cmp.Or(o.Memory, 64<<20)
 	t := &Transport{next: next, maxAnswer: memory / 4 * 3, maxDoc: memory / 8, large: make(chan struct{}, 1)}
 	if o.Former != nil {
-		t.pace = o.Former.pace
+		t.pace, t.events = o.Former.pace, o.Former.events
 	} else {
+		t.events = rate.NewLimiter(eventRate, eventBurst)
 		t.pace = rate.NewLimiter(rate.Limit(cmp.Or(o.Rate, memory/8)), int(memory/8))
 	}
 	return t
@@ -153,7 +164,8 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // countAndWait adds the cost of a part of an answer, in bytes of memory, to the cost of the whole answer. If the answer
-// becomes large while another answer is large, countAndWait waits until the other one is read.
+// becomes large while another answer is large, countAndWait waits until the other one is read. After each event,
+// countAndWait waits as long as the rate of events demands.
 func (b *body) countAndWait(part []byte) error {
 	for len(part) > 0 {
 		n, ended := b.document.scan(part)
@@ -172,6 +184,10 @@ func (b *body) countAndWait(part []byte) error {
 		}
 		if ended && b.isWatch {
 			b.document, b.paid = b.empty, 0
+			if err := b.transport.events.Wait(b.ctx); err != nil {
+				return fmt.Errorf("this API server sends more events than are read, %d a second: %w", eventRate,
+					err)
+			}
 		}
 	}
 	return nil

@@ -223,6 +223,40 @@ func TestPace(t *testing.T) {
 	})
 }
 
+// repeated is a text without an end: each Read returns the same text.
+type repeated string
+
+func (r repeated) Read(p []byte) (int, error) { return copy(p, r), nil }
+
+// TestPaceOfEvents checks how many small events of an API server are read: a burst at once, and then a number per
+// second, which all watches share, also those of a new connection.
+func TestPaceOfEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const event = `{"type":"ADDED","object":{"metadata":{"name":"a"}}}` + "\n"
+		const most = eventBurst + 2*eventRate
+		read := func(c *http.Client) int {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second+time.Millisecond)
+			defer cancel()
+			body := get(ctx, t, c, "http://cluster/api?watch=true")
+			defer body.Close()
+			n, err := io.Copy(io.Discard, body)
+			if err == nil {
+				t.Errorf("all %d events were read", most)
+			}
+			return int(n) / len(event)
+		}
+		c := clientFor(func() io.Reader { return io.LimitReader(repeated(event), int64(most*len(event))) })
+		if n := read(c); n < eventBurst+eventRate || n > eventBurst+eventRate+1 {
+			t.Errorf("%d events were read within a second, want %d at once and %d more", n, eventBurst, eventRate)
+		}
+		former := c.Transport.(*Transport)
+		again := &http.Client{Transport: Limit(former.next, Options{Former: former})}
+		if n := read(again); n < eventRate || n > eventRate+1 {
+			t.Errorf("%d events of a new connection were read within a second, want %d", n, eventRate)
+		}
+	})
+}
+
 // TestLargeEvent checks a watch with a large event. The event delays other large answers, which are read one at a time,
 // only until the caller has read the event.
 func TestLargeEvent(t *testing.T) {
