@@ -24,8 +24,11 @@
 package protocol
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +45,15 @@ const (
 	// all states in an event.
 	MaxStateBytes  = 6 << 10
 	MaxStatesBytes = 10 << 10
+	// MaxEventEntries is the maximum number of Event.Objects, and also of the managedFields of all objects in an event
+	// together. An empty entry has three bytes in an event, and needs 250 bytes of memory. The agent sends at most 61
+	// objects and 81 managedFields, because it counts 200 bytes for an object and 150 for managedFields, up to 12 KiB.
+	// The names, UIDs and labels of 128 objects do not fit into MaxEventBytes, so an agent of any version sends fewer.
+	MaxEventEntries = 128
+	// maxStateContainers is the maximum number of JSON objects and lists in all states of an event. An object of 8
+	// bytes needs 300 bytes of memory. The state of a Deployment has about 15 objects and lists, so the states that fit
+	// into MaxStatesBytes have about 150.
+	maxStateContainers = 500
 	// MaxHeartbeatBytes is the maximum size of the body of a heartbeat.
 	MaxHeartbeatBytes = 1024
 )
@@ -95,7 +107,7 @@ type Event struct {
 	ObjectsComplete bool `json:"complete,omitempty"`
 	// If ObjectsComplete is true, Objects has an entry for each object, with its name, its namespace, and its metadata
 	// as [EventMetadata] returns it.
-	Objects []metav1.ObjectMeta `json:"there,omitempty"`
+	Objects Objects `json:"there,omitempty"`
 	// Deleted is true if the object was deleted.
 	Deleted bool `json:"deleted,omitempty"`
 	// Object is the metadata of the changed object, see [EventMetadata]. Object is nil if the metadata is too large or
@@ -108,6 +120,35 @@ type Event struct {
 	// States are the states of Objects, in the same order. If an entry of States is null or missing, the agent has not
 	// sent the state of this object.
 	States []json.RawMessage `json:"states,omitempty"`
+}
+
+// Objects is the metadata of at most MaxEventEntries objects.
+type Objects []metav1.ObjectMeta
+
+// UnmarshalJSON implements [json.Unmarshaler]. It is an error if an object has no name. UnmarshalJSON decodes the
+// objects one by one, so that it does not need memory for more than MaxEventEntries objects.
+func (o *Objects) UnmarshalJSON(data []byte) error {
+	if *o = nil; string(data) == "null" {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('[') {
+		return errors.New("there is not a list")
+	}
+	for d.More() {
+		if len(*o) == MaxEventEntries {
+			return fmt.Errorf("there has more than %d objects", MaxEventEntries)
+		}
+		var m metav1.ObjectMeta
+		if err := d.Decode(&m); err != nil {
+			return err
+		}
+		if m.Name == "" {
+			return fmt.Errorf("there[%d].name is missing", len(*o))
+		}
+		*o = append(*o, m)
+	}
+	return nil
 }
 
 // Name is the name and namespace of an object. The JSON keys of Name begin with a capital letter, as in the messages of
@@ -220,7 +261,7 @@ type Identity struct {
 const BackdatePeriod = 24 * time.Hour
 
 // ParseEvent parses the body of an event. The event must have a kind. Unless WatchStarted is true, the event must also
-// name an object.
+// name an object. ParseEvent drops the owner references of objects, which no agent sends.
 func ParseEvent(body []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(body, &e); err != nil {
@@ -232,13 +273,35 @@ func ParseEvent(body []byte) (Event, error) {
 	if e.Watched.Name == "" && !e.WatchStarted {
 		return Event{}, fmt.Errorf("reading an event: watched.Name is missing")
 	}
+	entries := 0
+	reduce := func(m *metav1.ObjectMeta) {
+		entries += len(m.ManagedFields)
+		m.OwnerReferences = nil
+	}
+	if e.Object != nil {
+		reduce(e.Object)
+	}
+	for i := range e.Objects {
+		reduce(&e.Objects[i])
+	}
+	if entries > MaxEventEntries {
+		return Event{}, fmt.Errorf("reading an event: its objects have %d managedFields, at most %d are allowed",
+			entries, MaxEventEntries)
+	}
 	return e, nil
 }
 
-// DecodeValidStates returns the states of the objects of an event, by namespace and name. The number of values in the
-// states needs no limit of its own, because the size of an event is limited. A state with the name of another object is
-// ignored.
+// DecodeValidStates returns the states of the objects of an event, by namespace and name. A state with the name of
+// another object is ignored. If the states have too many objects and lists, all states are ignored, so that the
+// receiver reads the objects from the API server of the runtime.
 func (e *Event) DecodeValidStates() map[types.NamespacedName]*unstructured.Unstructured {
+	containers := 0
+	for _, state := range append(slices.Clip(e.States), e.State) {
+		containers += bytes.Count(state, []byte("{")) + bytes.Count(state, []byte("["))
+	}
+	if containers > maxStateContainers {
+		return nil
+	}
 	var all map[types.NamespacedName]*unstructured.Unstructured
 	decode := func(name types.NamespacedName, state json.RawMessage) {
 		u := &unstructured.Unstructured{}

@@ -45,12 +45,50 @@ func TestParseEvent(t *testing.T) {
 		"Negative": {"no number is negative", `{"watched":{"Name":"a"},"watchedGvk":{"kind":"A"},"sequence":-1}`,
 			Event{}, true},
 		"Two": {"one event at a time", `{"watched":{"Name":"a"},"watchedGvk":{"kind":"A"}}{}`, Event{}, true},
+		"Listed": {"no agent sends owner references",
+			`{"watchedGvk":{"kind":"A"},"began":true,"there":[{"name":"a","ownerReferences":[{}]}]}`,
+			Event{WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, WatchStarted: true, Objects: Objects{{Name: "a"}}},
+			false},
+		"ListedWithoutName": {"each listed object has a name",
+			`{"watchedGvk":{"kind":"A"},"began":true,"there":[{"name":"a"},{}]}`, Event{}, true},
+		"NoList": {"the objects are a list", `{"watchedGvk":{"kind":"A"},"began":true,"there":{"name":"a"}}`, Event{},
+			true},
+		"NullList": {"null is an empty list", `{"watchedGvk":{"kind":"A"},"began":true,"there":null}`,
+			Event{WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, WatchStarted: true}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseEvent([]byte(c.body))
 			if diff := cmp.Diff(c.want, got); diff != "" || (err != nil) != c.fails {
 				t.Errorf("%s: %v %s", c.reason, err, diff)
+			}
+		})
+	}
+}
+
+// TestMaxEventEntries checks how many objects and managedFields an event may have, and that a second list in the event
+// does not hide the first one.
+func TestMaxEventEntries(t *testing.T) {
+	list := func(entry string, n int) string { return `[` + strings.Repeat(entry+`,`, n-1) + entry + `]` }
+	cases := map[string]struct {
+		reason string
+		fields string
+		fails  bool
+	}{
+		"Most": {"as many as the maximum", `"there":` + list(`{"name":"a"}`, MaxEventEntries), false},
+		"More": {"one more", `"there":` + list(`{"name":"a"}`, MaxEventEntries+1), true},
+		"Twice": {"a key that is there twice", `"there":` + list(`{}`, 5400) + `,"there":` + list(`{"name":"a"}`, 1),
+			true},
+		"MostFields": {"all objects together", `"object":{"managedFields":` + list(`{}`, MaxEventEntries/2) +
+			`},"there":[{"name":"a","managedFields":` + list(`{}`, MaxEventEntries/2) + `}]`, false},
+		"MoreFields": {"one more", `"object":{"managedFields":` + list(`{}`, MaxEventEntries/2) +
+			`},"there":[{"name":"a","managedFields":` + list(`{}`, MaxEventEntries/2+1) + `}]`, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseEvent([]byte(`{"watchedGvk":{"kind":"A"},"began":true,` + c.fields + `}`))
+			if (err != nil) != c.fails {
+				t.Errorf("%s: %v", c.reason, err)
 			}
 		})
 	}
@@ -298,6 +336,15 @@ func TestDecodeStates(t *testing.T) {
 	if len(got) != 2 || got[types.NamespacedName{Namespace: "n", Name: "a"}].GetName() != "a" ||
 		got[types.NamespacedName{Namespace: "n", Name: "b"}].GetName() != "b" {
 		t.Errorf("got %v", got)
+	}
+	nested := func(n int) Event {
+		return Event{Watched: Name{"n", "a"}, State: json.RawMessage(`{"apiVersion":"v1","kind":"A","metadata":` +
+			`{"namespace":"n","name":"a"},"spec":[` + strings.Repeat(`{},`, n-1) + `{}]}`)}
+	}
+	for n, want := range map[int]int{maxStateContainers - 3: 1, maxStateContainers - 2: 0} {
+		if e := nested(n); len(e.DecodeValidStates()) != want {
+			t.Errorf("%d states with %d objects and lists are decoded, want %d", len(e.DecodeValidStates()), n+3, want)
+		}
 	}
 	if got := (&Event{Watched: Name{"n", "a"}, State: json.RawMessage(`{"kind":`)}).DecodeValidStates(); got != nil {
 		t.Errorf("from an invalid state: got %v", got)
