@@ -3,13 +3,29 @@ package runtimes
 import (
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The following constants limit the events of one runtime that are kept until they are delivered. Each event needs up
+// to 400 KiB of memory, because a report has up to 16 KiB of JSON.
+const (
+	// maxDelayed is the maximum number of delayed events. If there are more, all of them are delivered before
+	// Options.BatchDelay has passed. When an agent starts, it sends one event for each kind that it watches; the
+	// modules of one runtime usually have fewer than 100 kinds.
+	maxDelayed = 100
+	// maxUndelivered is the maximum number of events in the outbox. If there are more, one Missed event for each kind
+	// replaces them. The outbox gets more than maxDelayed events only if events arrive faster than they are delivered.
+	// A delivery takes less than a millisecond, and an agent may send 100 events per second.
+	maxUndelivered = 200
 )
 
 // PublishToInterested delivers an event to all subscribers with a matching interest. The event comes from a watch that
 // is not a watch of this Pool, for example from the watch of an agent. Missed and Listed events of the same resource
 // are delayed and combined, see Options.BatchDelay. All events except Missed and Listed events are delivered without a
 // delay. Before PublishToInterested delivers an event without a delay, it delivers the Missed and Listed events that
-// are still delayed. If the field Interest.Resource of an event is empty, the event is delivered to all subscribers.
+// are still delayed. If the field Interest.Resource of an event is empty, the event is delivered to all subscribers. An
+// event that matches no interest is dropped.
 //
 // The events of one runtime are delivered in the order of the calls to PublishToInterested, by one goroutine at a time.
 // If another goroutine is delivering events already, PublishToInterested returns before its own event is delivered.
@@ -17,15 +33,64 @@ func (p *Pool) PublishToInterested(kyma string, event Event) {
 	p.mu.Lock()
 	e := p.ensureEntryLocked(kyma)
 	e.published = true
-	if (event.Missed || event.Listed) && !event.Interest.Resource.Empty() && p.opts.BatchDelay > 0 {
-		p.delayLocked(kyma, e, event)
+	switch {
+	case !e.wantsLocked(event, p.selectors):
 		p.mu.Unlock()
 		return
+	case (event.Missed || event.Listed) && !event.Interest.Resource.Empty() && p.opts.BatchDelay > 0:
+		if p.delayLocked(kyma, e, event); len(e.batch) <= maxDelayed {
+			p.mu.Unlock()
+			return
+		}
+		e.queueLocked()
+	default:
+		e.queueLocked(event)
 	}
-	e.outbox = append(append(e.outbox, e.batch...), event)
-	e.batch = nil
 	p.mu.Unlock()
 	p.deliverOutbox(kyma)
+}
+
+// wantsLocked reports whether an event matches an interest of a subscriber. The caller of wantsLocked must hold
+// Pool.mu.
+func (e *entry) wantsLocked(event Event, by selectors) bool {
+	for _, s := range e.subscribers {
+		if event.Missed && event.Interest.Resource.Empty() ||
+			slices.ContainsFunc(s.Interests, func(i Interest) bool { return i.matches(event, by) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// queueLocked adds the delayed events, and then the given ones, to the outbox. If the outbox gets too many events,
+// queueLocked replaces all of them by Missed events, so that the subscribers read the objects from the runtime. The
+// caller of queueLocked must hold Pool.mu.
+func (e *entry) queueLocked(events ...Event) {
+	e.outbox = append(append(e.outbox, e.batch...), events...)
+	if e.batch = nil; len(e.outbox) > maxUndelivered {
+		e.outbox = missedByKind(e.outbox)
+	}
+}
+
+// missedByKind returns one Missed event for each kind in a list of events. The versions of one kind count as one kind.
+// An event about all resources stays.
+func missedByKind(events []Event) (missed []Event) {
+	done := map[Interest]bool{}
+	for _, event := range events {
+		in := Interest{Resource: event.Interest.Resource, Kind: event.Interest.Kind}
+		if in.Resource.Empty() {
+			in = Interest{}
+		}
+		key := in
+		if key.Resource.Version = ""; key.Resource.Resource != "" {
+			key.Kind = "" // as in Interest.matches
+		}
+		if !done[key] {
+			done[key] = true
+			missed = append(missed, Event{Missed: true, Interest: in})
+		}
+	}
+	return missed
 }
 
 // delayLocked adds an event to the batch of delayed events. If the batch already has an event for the same interest,
@@ -41,8 +106,7 @@ func (p *Pool) delayLocked(kyma string, e *entry, event Event) {
 func (p *Pool) deliverBatch(kyma string) {
 	p.mu.Lock()
 	if e := p.entries[kyma]; e != nil {
-		e.outbox = append(e.outbox, e.batch...)
-		e.batch = nil
+		e.queueLocked()
 	}
 	p.mu.Unlock()
 	p.deliverOutbox(kyma)
@@ -73,19 +137,27 @@ func (p *Pool) deliverOutbox(kyma string) {
 
 // callsLocked returns one function for each interest of a subscriber that matches an event. The function calls
 // Subscriber.Notify of this subscriber. The caller of callsLocked must hold Pool.mu. callsLocked parses each label
-// selector once, because an event of one module is compared with the interests of all modules.
+// selector once, and filters a list once for each interest, because an event of one module is compared with the
+// interests of all modules.
 func (e *entry) callsLocked(event Event, by selectors) (calls []func()) {
+	filtered := map[Interest][]metav1.PartialObjectMetadata{}
 	for _, s := range e.subscribers {
 		if event.Missed && event.Interest.Resource.Empty() {
 			calls = append(calls, func() { s.Notify(event) })
 			continue
 		}
 		for _, i := range s.Interests {
-			if i.matches(event, by) {
-				matching := event
-				matching.Interest, matching.Objects = i, i.filter(event.Objects, by)
-				calls = append(calls, func() { s.Notify(matching) })
+			if !i.matches(event, by) {
+				continue
 			}
+			objects, known := filtered[i]
+			if !known && event.Listed {
+				objects = i.filter(event.Objects, by)
+				filtered[i] = objects
+			}
+			matching := event
+			matching.Interest, matching.Objects = i, objects
+			calls = append(calls, func() { s.Notify(matching) })
 		}
 	}
 	return calls

@@ -301,6 +301,96 @@ func TestListedIsDeliveredInOrder(t *testing.T) {
 	})
 }
 
+// TestPublishDropsUnwanted checks that an event about a kind without subscribers is not kept, but that a later
+// subscriber with ReplayMissed is still notified.
+func TestPublishDropsUnwanted(t *testing.T) {
+	p := newAgentPool(t, Options{Agents: true, BatchDelay: time.Hour})
+	p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{oneMap},
+		Notify: func(e Event) { t.Errorf("got %+v", e) }})
+	for _, kyma := range []string{"a", "b"} {
+		for n := range 500 {
+			p.PublishToInterested(kyma, Event{Listed: true, Interest: Interest{Kind: "Job",
+				Resource: schema.GroupVersionResource{Group: "batch", Version: fmt.Sprint("v", n), Resource: "jobs"}}})
+		}
+		if kept := len(p.entries[kyma].batch); kept > 0 {
+			t.Errorf("%d events of runtime %s are kept", kept, kyma)
+		}
+	}
+	missed := 0
+	p.Subscribe("b", Subscriber{Key: "x", Interests: []Interest{oneMap}, ReplayMissed: true,
+		Notify: func(Event) { missed++ }})
+	if missed != 1 {
+		t.Errorf("a later subscriber is notified %d times, want once", missed)
+	}
+}
+
+// TestDelayedAreLimited checks that a runtime cannot fill the memory with delayed events: after maxDelayed events with
+// different versions, all of them are delivered.
+func TestDelayedAreLimited(t *testing.T) {
+	p := newAgentPool(t, Options{Agents: true, BatchDelay: time.Hour})
+	delivered := 0
+	p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{deployments}, Notify: func(e Event) {
+		if !e.Listed || len(e.Objects) != 1 {
+			t.Errorf("got %+v, want a list with one object", e)
+		}
+		delivered++
+	}})
+	for n := range 500 {
+		i := deployments
+		i.Resource.Version = fmt.Sprint("v", n)
+		p.PublishToInterested("a", Event{Listed: true, Interest: i, Objects: []metav1.PartialObjectMetadata{
+			*object("n", "x", map[string]string{"mine": "yes"}), *object("n", "y", nil)}})
+		if kept := len(p.entries["a"].batch); kept > maxDelayed || kept+delivered != n+1 {
+			t.Fatalf("after %d events, %d are kept and %d were delivered", n+1, kept, delivered)
+		}
+	}
+	if delivered < 500-maxDelayed {
+		t.Errorf("%d events were delivered", delivered)
+	}
+}
+
+// TestUndeliveredAreLimited checks that events which arrive faster than they are delivered are not kept without a
+// limit, and that the subscribers are notified of each kind whose events were replaced.
+func TestUndeliveredAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newAgentPool(t, Options{Agents: true})
+		resume := make(chan struct{})
+		var got []string
+		p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{deployments, oneMap}, Notify: func(e Event) {
+			line := fmt.Sprintf("%s missed %t", e.Interest.Kind, e.Missed)
+			if e.Object != nil {
+				line += " " + e.Object.ResourceVersion
+			}
+			if got = append(got, line); len(got) == 1 {
+				<-resume
+			}
+		}})
+		mine := map[string]string{"mine": "yes"}
+		publish := func(n int) {
+			i, o := deployments, object("n", "x", mine)
+			i.Resource.Version, o.ResourceVersion = fmt.Sprint("v", n), fmt.Sprint(n)
+			p.PublishToInterested("a", Event{Interest: i, Object: o})
+		}
+		go publish(0)
+		synctest.Wait()
+		p.PublishToInterested("a", Event{Interest: oneMap, Object: object("n", "a", nil)})
+		for n := range 5 * maxUndelivered {
+			publish(1 + n)
+			if kept := len(p.entries["a"].outbox); kept > maxUndelivered {
+				t.Errorf("%d events are kept, want at most %d", kept, maxUndelivered)
+				break
+			}
+		}
+		close(resume)
+		synctest.Wait()
+		want := []string{"Deployment missed false 0", "ConfigMap missed true", "Deployment missed true"}
+		if len(got) < 3 || len(got) > 3+maxUndelivered || cmp.Diff(want, got[:3]) != "" ||
+			got[len(got)-1] != fmt.Sprint("Deployment missed false ", 5*maxUndelivered) {
+			t.Errorf("got %d events: %q", len(got), got)
+		}
+	})
+}
+
 func TestShareInterests(t *testing.T) {
 	p := newAgentPool(t, Options{Agents: true})
 	first := p.InternInterests([]Interest{oneMap, deployments})
