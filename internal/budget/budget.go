@@ -38,7 +38,7 @@ type Budget struct {
 
 // bucket is the token bucket of one runtime.
 type bucket struct {
-	left    int
+	left    int       // negative if the runtime owes tokens
 	updated time.Time // when left was last increased
 }
 
@@ -58,7 +58,7 @@ func (b *Budget) Take(runtime string, now time.Time) (wait time.Duration) {
 	defer b.mu.Unlock()
 	is := b.bucketLocked(runtime, now)
 	if is.left <= 0 {
-		return max(time.Millisecond, is.updated.Add(b.interval).Sub(now))
+		return max(time.Millisecond, is.updated.Add(b.interval*time.Duration(1-is.left)).Sub(now))
 	}
 	is.left--
 	return 0
@@ -75,6 +75,17 @@ func (b *Budget) SpendIfAvailable(runtime string, now time.Time) {
 	if is := b.bucketLocked(runtime, now); is.left > 0 {
 		is.left--
 	}
+}
+
+// Charge takes n tokens of a runtime for something that has already happened. A runtime that has fewer tokens owes the
+// others: it can take the next token only after it has got as many tokens as it owes.
+func (b *Budget) Charge(runtime string, n int, now time.Time) {
+	if b == nil || n <= 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bucketLocked(runtime, now).left -= n
 }
 
 // Forget drops the bucket of a runtime.

@@ -60,6 +60,31 @@ func TestSpend(t *testing.T) {
 	}
 }
 
+// TestCharge checks that a runtime that owes tokens gets none until it has got as many as it owes.
+func TestCharge(t *testing.T) {
+	now := time.Now()
+	b := New(3, time.Second)
+	b.Charge("a", 0, now)
+	b.Charge("a", -1, now)
+	b.Charge("a", 5, now)
+	for _, step := range []struct{ at, want time.Duration }{
+		{0, 3 * time.Second},
+		{2500 * time.Millisecond, 500 * time.Millisecond},
+		{3 * time.Second, 0},
+		{3 * time.Second, time.Second},
+		{10 * time.Second, 0},
+	} {
+		if got := b.Take("a", now.Add(step.at)); got != step.want {
+			t.Errorf("after %s: waits for %s, want %s", step.at, got, step.want)
+		}
+	}
+	if wait := b.Take("b", now); wait != 0 {
+		t.Errorf("another runtime waits for %s", wait)
+	}
+	var none *Budget
+	none.Charge("a", 1, now)
+}
+
 // TestLowest checks the lowest burst and interval.
 func TestLowest(t *testing.T) {
 	now := time.Now()

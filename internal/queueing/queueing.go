@@ -31,6 +31,8 @@
 //	                                                                        --max-control-plane-writes-while-urgent while
 //	                                                                        any runtime is urgent
 //	[UrgentTimeout]                                  Person                 a runtime is urgent for at most 2 minutes
+//	urgentBurst, urgentTokenInterval                 Person                 a runtime is urgent for at most 10 minutes in
+//	                                                                        a row, later a twentieth of the time
 //	[AdmissionTimeout]                               Fleet, new, removed    a runtime keeps others waiting for at most 1 minute
 //
 // A limit that is computed from another number is at least 1. A small number of workers therefore never results in a

@@ -4,16 +4,34 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/budget"
 )
 
-// UrgentTimeout is the maximum time for which a runtime is urgent. The time for which a runtime is urgent is limited,
-// because a runtime that never becomes ready must not delay other runtimes forever.
+// UrgentTimeout is the maximum time for which one mark makes a runtime urgent. The time is limited, because a runtime
+// that never becomes ready must not delay other runtimes forever.
 const UrgentTimeout = 2 * time.Minute
+
+// The urgent time of each runtime is limited, too: the administrator of a runtime can change its Kyma at any rate, and
+// can prevent that the runtime becomes ready. Above the limit, a change is handled with the usual priority.
+const (
+	// urgentToken is the urgent time for which a runtime needs one token. A mark that ends earlier costs one token,
+	// too. It is the usual time in which a module becomes ready.
+	urgentToken = 15 * time.Second
+	// urgentBurst is the number of tokens that a runtime has at most: enough for 40 changes in a row, or for 10 minutes
+	// in a row. A person changes a Kyma a few times in a minute.
+	urgentBurst = 40
+	// urgentTokenInterval is the time after which a runtime gets one more token. A runtime without tokens can therefore
+	// be urgent for a twentieth of the time.
+	urgentTokenInterval = 5 * time.Minute
+)
 
 // Urgent is the set of urgent runtimes: the runtimes for which a person waits. Work on urgent runtimes comes before
 // work on other runtimes. In the queues of controllers, urgent requests have a higher priority. At the control plane,
 // the [WriteLimiter] does not delay urgent writes. Urgent is safe for concurrent use.
 type Urgent struct {
+	tokens *budget.Budget // of urgent time
+
 	mu      sync.Mutex
 	marked  map[string]time.Time // guarded by mu: time when each runtime was marked, by name of the Kyma
 	changed chan struct{}        // guarded by mu: closed and replaced when a runtime is marked
@@ -21,20 +39,42 @@ type Urgent struct {
 
 // NewUrgent returns an empty set.
 func NewUrgent() *Urgent {
-	return &Urgent{marked: map[string]time.Time{}, changed: make(chan struct{})}
+	return &Urgent{tokens: budget.New(urgentBurst, urgentTokenInterval), marked: map[string]time.Time{},
+		changed: make(chan struct{})}
 }
 
 // Mark makes a runtime urgent until [Urgent.Clear] is called or [UrgentTimeout] has passed. If the runtime is urgent
-// already, Mark does not extend the time for which it stays urgent.
-func (u *Urgent) Mark(kyma string) {
+// already, Mark does not extend the time for which it stays urgent. Mark returns false if the runtime was urgent too
+// often or for too long: the runtime does not become urgent then.
+func (u *Urgent) Mark(kyma string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if since, marked := u.marked[kyma]; marked && time.Since(since) < UrgentTimeout {
-		return
+	now := time.Now()
+	if since, marked := u.marked[kyma]; marked {
+		if now.Sub(since) < UrgentTimeout {
+			return true
+		}
+		u.endLocked(kyma, now)
 	}
-	u.marked[kyma] = time.Now()
+	if u.tokens.Take(kyma, now) > 0 {
+		return false
+	}
+	u.marked[kyma] = now
 	close(u.changed)
 	u.changed = make(chan struct{})
+	return true
+}
+
+// endLocked deletes the mark of a runtime, and takes the tokens for the time that the runtime was urgent. Mark has
+// already taken the first of these tokens.
+func (u *Urgent) endLocked(kyma string, now time.Time) {
+	since, marked := u.marked[kyma]
+	if !marked {
+		return
+	}
+	delete(u.marked, kyma)
+	wasUrgent := min(now.Sub(since), UrgentTimeout)
+	u.tokens.Charge(kyma, int((wasUrgent-1)/urgentToken), now)
 }
 
 // Clear ends the urgency of a runtime. A controller calls Clear when the runtime has its desired state, or when the
@@ -42,7 +82,7 @@ func (u *Urgent) Mark(kyma string) {
 func (u *Urgent) Clear(kyma string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.marked, kyma)
+	u.endLocked(kyma, time.Now())
 }
 
 // Is reports whether a runtime is urgent.
@@ -62,7 +102,7 @@ func (u *Urgent) Any() bool {
 		if time.Since(since) < UrgentTimeout {
 			return true
 		}
-		delete(u.marked, kyma)
+		u.endLocked(kyma, time.Now())
 	}
 	return false
 }

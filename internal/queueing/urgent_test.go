@@ -39,6 +39,78 @@ func TestUrgent(t *testing.T) {
 	})
 }
 
+// TestUrgentBudget checks that a runtime cannot be urgent all the time, and that it does not take the urgency of other
+// runtimes.
+func TestUrgentBudget(t *testing.T) {
+	const hour, interval = time.Hour, 100 * time.Millisecond
+	cases := map[string]struct {
+		reason   string
+		mark     func(u *Urgent) // is called once in each interval, for an hour
+		maxMarks int
+		// maxUrgent is the maximum number of intervals at whose end a runtime is urgent, of 36,000
+		maxUrgent int
+	}{
+		"Cleared": {"each change is handled at once", func(u *Urgent) {
+			u.Mark("a")
+			time.Sleep(interval / 2)
+			u.Clear("a")
+			time.Sleep(interval / 2)
+		}, 52, 0},
+		"Edited": {"each change is handled before the next one", func(u *Urgent) {
+			u.Clear("a")
+			u.Mark("a")
+			time.Sleep(interval)
+		}, 52, 52},
+		// 40 tokens at once and 11 more in 55 minutes, and the last mark may exceed them by 7 tokens of 15 seconds
+		"NeverReady": {"the runtime has always new changes", func(u *Urgent) {
+			u.Mark("a")
+			time.Sleep(interval)
+		}, 8, (40 + 11 + 7) * 150},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := NewUrgent()
+				marks, urgent := 0, 0
+				changed := u.Changed()
+				for begin := time.Now(); time.Since(begin) < hour; {
+					c.mark(u)
+					if now := u.Changed(); now != changed {
+						marks, changed = marks+1, now
+					}
+					if u.Any() {
+						urgent++
+					}
+				}
+				if marks < 5 || marks > c.maxMarks || urgent > c.maxUrgent {
+					t.Errorf("%s: %d marks, want at most %d; urgent at %d times, want at most %d of 36,000", c.reason,
+						marks, c.maxMarks, urgent, c.maxUrgent)
+				}
+				u.Clear("a")
+				for range urgentBurst { // takes the tokens that are left
+					u.Mark("a")
+					u.Clear("a")
+				}
+				u.Mark("a")
+				if u.Is("a") || u.Any() {
+					t.Error("the runtime is urgent without a token")
+				}
+				if !u.Mark("b") || !u.Is("b") {
+					t.Error("the first change of another runtime is not urgent")
+				}
+				u.Clear("b")
+				time.Sleep(2 * urgentBurst * urgentTokenInterval) // also for the tokens that it owes
+				for range urgentBurst {
+					if !u.Mark("a") {
+						t.Fatal("the runtime does not get its tokens back")
+					}
+					u.Clear("a")
+				}
+			})
+		})
+	}
+}
+
 func TestUrgentChanged(t *testing.T) {
 	u := NewUrgent()
 	isClosed := func(c <-chan struct{}) bool {

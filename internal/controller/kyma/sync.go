@@ -405,9 +405,8 @@ func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Even
 			return
 		}
 		class := queueing.Event
-		if e.Object != nil {
+		if e.Object != nil && r.Urgent.Mark(key.Name) { // also raises the priority of a reconcile that is running
 			class = queueing.Person
-			r.Urgent.Mark(key.Name) // also raises the priority of a reconcile that is already running
 		}
 		r.Trigger.Add(class, 0, reconcile.Request{NamespacedName: key})
 	}

@@ -8,11 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -226,6 +228,44 @@ func TestOnRuntimeEvent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTooManyRuntimeEvents checks that changes of the Kyma in a runtime are no longer urgent if there are very many of
+// them, that each of them triggers a reconcile nevertheless, and that the changes in another runtime stay urgent.
+func TestTooManyRuntimeEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const events = 500
+		r := testReconciler(t, Options{Urgent: queueing.NewUrgent()})
+		queue := priorityCounter{added: map[int]int{}}
+		if err := r.Trigger.Source().Start(t.Context(), queue); err != nil {
+			t.Fatal(err)
+		}
+		edit := func(kyma string) {
+			r.onRuntimeEvent(client.ObjectKey{Namespace: "kcp-system", Name: kyma})(runtimes.Event{
+				Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: remoteRef.Namespace,
+					Name: remoteRef.Name, UID: "u", Generation: 2}}})
+		}
+		for range events {
+			edit("a")
+			r.Urgent.Clear("a")
+		}
+		edit("b")
+		want := map[int]int{queueing.Person.Priority(): 41, queueing.Event.Priority(): events - 40}
+		if diff := cmp.Diff(want, queue.added); diff != "" || !r.Urgent.Is("b") {
+			t.Errorf("b is urgent: %t; requests by priority -want +got:\n%s", r.Urgent.Is("b"), diff)
+		}
+	})
+}
+
+// priorityCounter is a queue that counts the requests that were added, by priority.
+type priorityCounter struct {
+	priorityqueue.PriorityQueue[reconcile.Request] // nil: its other methods are not called
+
+	added map[int]int
+}
+
+func (q priorityCounter) AddWithOpts(o priorityqueue.AddOpts, requests ...reconcile.Request) {
+	q.added[*o.Priority] += len(requests)
 }
 
 // TestRequestIfNeeded checks that an access Secret causes no reconcile while its Kyma does not exist, or waits for the
