@@ -63,8 +63,9 @@ const (
 	// of this Kyma: klm runtime take.
 	ReasonRuntimeReplaced = "RuntimeReplaced"
 	// ReasonRuntimeKymaInvalid: the Kyma in the runtime does not fit the schema of its CRD, for example because
-	// somebody has changed the CRD there. While the Kyma is not valid, no module in the runtime is installed, updated
-	// or removed. Correct the Kyma and the CRD in the runtime.
+	// somebody has changed the CRD there, or its status names too many modules that the control plane does not know.
+	// While the Kyma is not valid, no module in the runtime is installed, updated or removed. Correct the Kyma and the
+	// CRD in the runtime, or apply the missing ModuleReleaseMetas.
 	ReasonRuntimeKymaInvalid = "RuntimeKymaInvalid"
 	// ReasonOwnerNotVerified: the Kyma controller has not yet verified the owner of the runtime over the present
 	// connection. Wait.

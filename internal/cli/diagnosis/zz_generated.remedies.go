@@ -23,7 +23,7 @@ var remedies = map[string]string{
 	v1beta2.ReasonRuntimeTaken:                 "Nothing is changed in this cluster. Write the kubeconfig of another cluster into the access Secret, or take the runtime over: klm runtime take.",
 	v1beta2.ReasonRuntimeIsControlPlane:        "Nothing is changed in this cluster. Write the kubeconfig of the runtime into the access Secret.",
 	v1beta2.ReasonRuntimeReplaced:              "Nothing is changed in the new cluster. Write the kubeconfig of the former cluster into the access Secret, or make the new cluster the runtime of this Kyma: klm runtime take.",
-	v1beta2.ReasonRuntimeKymaInvalid:           "While the Kyma is not valid, no module in the runtime is installed, updated or removed. Correct the Kyma and the CRD in the runtime.",
+	v1beta2.ReasonRuntimeKymaInvalid:           "While the Kyma is not valid, no module in the runtime is installed, updated or removed. Correct the Kyma and the CRD in the runtime, or apply the missing ModuleReleaseMetas.",
 	v1beta2.ReasonOwnerNotVerified:             "Wait.",
 	v1beta2.ReasonRegistryUnreachable:          "Check the address and the network of the registry.",
 	v1beta2.ReasonEgressRefused:                "Correct the location, or allow the address with --egress-allow.",

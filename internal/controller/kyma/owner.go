@@ -63,12 +63,14 @@ func (r *Reconciler) verifyOwnerAndMarkLostModules(ctx context.Context, kyma *v1
 }
 
 // verifyOwnerOrRefuse calls verifyOwnerAndMarkLostModules in the reconcile of a Kyma. If the Kyma may not use the
-// runtime, verifyOwnerOrRefuse records the refusal, and the reconcile waits until the next poll.
+// runtime, or if the status in the runtime names too many unknown modules, verifyOwnerOrRefuse records the refusal, and
+// the reconcile waits until the next poll.
 func (n *run) verifyOwnerOrRefuse(ctx context.Context, remote *v1beta2.Kyma) (err error) {
-	if n.owner, err = n.verifyOwnerAndMarkLostModules(ctx, n.kyma, n.runtime, remote); !runtimes.IsRuntimeRefused(err) {
-		return err
+	n.owner, err = n.verifyOwnerAndMarkLostModules(ctx, n.kyma, n.runtime, remote)
+	if runtimes.IsRuntimeRefused(err) || loop.Reason(err) == v1beta2.ReasonRuntimeKymaInvalid {
+		return n.refuseUntilNextPoll(err)
 	}
-	return n.refuseUntilNextPoll(err)
+	return err
 }
 
 // decideInClusterOwnerRecord returns, for in-cluster mode, the record that names this control plane as the owner of its

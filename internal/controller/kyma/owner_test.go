@@ -1,13 +1,16 @@
 package kyma
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 )
 
@@ -42,5 +45,83 @@ func TestTakeOverFromAnotherKyma(t *testing.T) {
 	if got := m.Annotations[ownership.AnnotationFormerInstallation]; got != want ||
 		m.Annotations[v1beta2.AnnotationRuntimeVersion] != "2.0.0" {
 		t.Errorf("annotations %v, want version 2.0.0 and the former installation %q", m.Annotations, want)
+	}
+}
+
+// TestUnknownModulesInRuntime checks a status in the runtime with invented modules. Nothing is created if there are too
+// many, and the runtime is not used; a deletion goes on nevertheless. No Manifest gets a name from the runtime.
+func TestUnknownModulesInRuntime(t *testing.T) {
+	owner := ownership.Owner{ControlPlane: "cp", Kyma: "n/k", UID: "u", Cluster: "cluster"}
+	invented := func(n int) *v1beta2.Kyma {
+		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{
+			Annotations: map[string]string{v1beta2.AnnotationOwner: owner.Encode()}}}
+		done := v1beta2.ModuleChange{Version: "2.0.0", Started: metav1.Now(), Ended: metav1.Now(),
+			Outcome: v1beta2.StateReady}
+		k.Status.Modules = []v1beta2.ModuleStatus{{Name: "keda", Version: "2.0.0", State: v1beta2.StateReady,
+			OCMComponentName: "example.com/module/keda", History: []v1beta2.ModuleChange{done},
+			Manifest: &v1beta2.ObjectReference{Metadata: v1beta2.ObjectReferenceMeta{Name: "other-keda-1"}}}}
+		for i := range n - 1 {
+			k.Status.MandatoryModules = append(k.Status.MandatoryModules, v1beta2.MandatoryModuleStatus{
+				Name: fmt.Sprintf("m-%03d", i), Version: "2.0.0", LastChange: &done,
+				OCMComponentName: fmt.Sprintf("example.com/module/m-%03d", i)})
+		}
+		return k
+	}
+	released := func(name string) client.Object {
+		return &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}}
+	}
+	requested := invented(51)
+	requested.Spec.Modules = []v1beta2.Module{{Name: "keda"}}
+	cases := map[string]struct {
+		reason     string
+		remote     *v1beta2.Kyma
+		catalog    []client.Object
+		isDeletion bool
+		refused    bool
+		want       int // Manifests that are created
+	}{
+		"Few":     {reason: "an honest status", remote: invented(50), want: 50},
+		"TooMany": {reason: "nothing is changed", remote: invented(51), refused: true},
+		"Known": {reason: "the catalog has a module", remote: invented(51),
+			catalog: []client.Object{released("m-000")}, want: 51},
+		"Requested": {reason: "the runtime requests a module", remote: requested, want: 51},
+		"Deletion":  {reason: "the runtime must not prevent it", remote: invented(51), isDeletion: true, want: 50},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var atServer atomic.Pointer[ownership.Owner]
+			atServer.Store(&owner)
+			b := newDeletionBench(t, append(c.catalog, accessSecret(t, kymaServer(t, &atServer).URL))...)
+			kyma := b.kyma.DeepCopy()
+			if !c.isDeletion {
+				kyma.DeletionTimestamp = nil
+			}
+			rt, err := b.Runtimes.GetBeforeOwnerVerified(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := &run{Reconciler: b.Reconciler, kyma: kyma, runtime: rt, now: time.Now()}
+			err = n.verifyOwnerOrRefuse(t.Context(), c.remote)
+			if refused := loop.Reason(n.found.refused) == v1beta2.ReasonRuntimeKymaInvalid; refused != c.refused ||
+				(err != nil) != c.refused {
+				t.Fatalf("%s: refused because of %v; %v", c.reason, n.found.refused, err)
+			}
+			if b.Runtimes.IsOwned("k") == c.refused {
+				t.Errorf("other controllers may use the runtime: %t, want %t", !c.refused, c.refused)
+			}
+			all := &v1beta2.ManifestList{}
+			if err := b.Client.List(t.Context(), all); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(all.Items) - 1; got != c.want { // one Manifest existed before
+				t.Errorf("%s: %d Manifests are created, want %d", c.reason, got, c.want)
+			}
+			for i := range all.Items {
+				if m := &all.Items[i]; m.Name != "k-m" && m.Name != v1beta2.ManifestName("k",
+					m.OCMComponentName(), m.ModuleName()) {
+					t.Errorf("the runtime has chosen the name %s", m.Name)
+				}
+			}
+		})
 	}
 }

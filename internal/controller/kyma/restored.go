@@ -2,6 +2,7 @@ package kyma
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -33,8 +34,12 @@ func (r *Reconciler) markLostModules(ctx context.Context, kyma *v1beta2.Kyma, rt
 	if err != nil {
 		return err
 	}
+	all, err := n.withoutUnknownModules(ctx, remote, manifests, restored.FindLost(kyma, remote, manifests))
+	if err != nil {
+		return err
+	}
 	var recreated []string
-	for _, lost := range restored.FindLost(kyma, remote, manifests) {
+	for _, lost := range all {
 		if lost.Manifest == nil {
 			recreated = append(recreated, lost.Name)
 		}
@@ -49,4 +54,27 @@ func (r *Reconciler) markLostModules(ctx context.Context, kyma *v1beta2.Kyma, rt
 	}
 	n.editRecord(func(m *record) { m.isCompared, m.recreated = true, recreated })
 	return nil
+}
+
+// withoutUnknownModules returns the lost modules whose Manifests have to be marked or created. If the status in the
+// runtime names too many modules that the control plane does not know, withoutUnknownModules returns an error before
+// anything is changed: without their Manifests, the objects of these modules would count as orphans, and the status in
+// the runtime, which is the only record of their versions, would be overwritten. While the Kyma is deleted, the modules
+// that exceed the limit are left out instead, so that the runtime cannot prevent the deletion.
+func (n *run) withoutUnknownModules(ctx context.Context, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest,
+	lost []restored.Module) ([]restored.Module, error) {
+	catalog, failed := n.catalog.Lookup(ctx)
+	allowed, exceeded := restored.WithoutUnknown(lost, manifests, func(module string) bool {
+		return remote != nil && slices.ContainsFunc(remote.Spec.Modules,
+			func(m v1beta2.Module) bool { return m.Name == module }) || catalog.Release(module) != nil
+	})
+	if err := failed(); err != nil {
+		return nil, err
+	}
+	if exceeded != nil && !n.kyma.DeletionTimestamp.IsZero() {
+		log.FromContext(ctx).Info("the deletion leaves the objects of unknown modules in the runtime",
+			"why", exceeded.Error())
+		exceeded = nil
+	}
+	return allowed, exceeded
 }

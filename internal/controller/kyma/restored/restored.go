@@ -4,8 +4,9 @@
 //
 // # Use
 //
-//	for _, lost := range restored.FindLost(kyma, remote, manifests) { … }
-//	err := restored.MarkOrCreateManifest(ctx, client, kyma, lost, prepare)
+//	lost := restored.FindLost(kyma, remote, manifests)
+//	lost, err := restored.WithoutUnknown(lost, manifests, isKnown)
+//	for _, m := range lost { err := restored.MarkOrCreateManifest(ctx, client, kyma, m, prepare) }
 //
 // # How it works
 //
@@ -27,6 +28,10 @@
 // the runtime name the Manifests of the former Kyma, so [MarkOrCreateManifest] also sets
 // [ownership.AnnotationFormerInstallation].
 //
+// The admin of a runtime can write any status there. Therefore the package takes no reference to an object of the
+// control plane from the runtime, and [WithoutUnknown] limits the number of Manifests of modules that only the runtime
+// names.
+//
 // # What it does not do
 //
 // The package makes no request to a runtime, and decides nothing about versions: package channel does that. The package
@@ -35,12 +40,15 @@
 package restored
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/changelog"
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 // Module is a module whose recorded state the control plane has lost.
@@ -57,6 +65,8 @@ type Module struct {
 	Manifest *v1beta2.Manifest
 	// IsMandatory reports whether the entry is one of a mandatory module.
 	IsMandatory bool
+	// IsOnlyInRuntime reports whether the control plane has neither an entry nor a Manifest of the module.
+	IsOnlyInRuntime bool
 	// FormerKyma is the namespace/name of the Kyma whose Manifests own the objects in the runtime, if the runtime is
 	// being taken over from a Kyma with another name. FindLost does not set FormerKyma.
 	FormerKyma string
@@ -103,13 +113,15 @@ func FindLost(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest
 // lostModule decides for one module whether the control plane has lost its state; FindLost calls it for every module.
 // The parameter lostStatus is true if the Kyma has no status although its runtime was in use.
 func lostModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
-	known, seen := requestedOrMandatoryEntry(kyma, name), requestedOrMandatoryEntry(remote, name)
+	known := requestedOrMandatoryEntry(kyma, name)
+	seen := withManifestRefOf(known, requestedOrMandatoryEntry(remote, name))
 	entry, isNewer := known, false
 	if seen != nil && isLater(seen, known, kyma, remote) {
 		entry, isNewer = seen, true
 	}
 	hasNoStatus := m != nil && m.Status.State == "" && len(m.Status.Synced) == 0
-	lost := &Module{Name: name, Entry: entry, Manifest: m, IsMandatory: entry != nil && isMandatory(kyma, remote, name)}
+	lost := &Module{Name: name, Entry: entry, Manifest: m, IsOnlyInRuntime: known == nil && m == nil,
+		IsMandatory: entry != nil && isMandatory(kyma, remote, name)}
 	switch {
 	case m.IsUnmanaged() || entry != nil && (entry.State == v1beta2.StateUnmanaged ||
 		probableRuntimeVersion(entry) == ""):
@@ -149,6 +161,22 @@ func requestedOrMandatoryEntry(k *v1beta2.Kyma, name string) *v1beta2.ModuleStat
 		e.History = []v1beta2.ModuleChange{*m.LastChange}
 	}
 	return e
+}
+
+// withManifestRefOf returns a copy of an entry in the runtime with the reference to the Manifest that the entry in the
+// control plane has. known is the entry in the control plane, or nil. The manager writes no reference to a Manifest
+// into a runtime: a reference there was written by the admin of the runtime, and may name the Manifest of another
+// runtime.
+func withManifestRefOf(known, seen *v1beta2.ModuleStatus) *v1beta2.ModuleStatus {
+	if seen == nil {
+		return nil
+	}
+	e := *seen
+	e.Manifest = nil
+	if known != nil {
+		e.Manifest = known.Manifest
+	}
+	return &e
 }
 
 // mandatoryEntry returns the entry of a mandatory module, or nil if there is none.
@@ -226,4 +254,77 @@ func manifestOf(manifests map[string]*v1beta2.Manifest, module string) *v1beta2.
 		}
 	}
 	return found
+}
+
+// maxUnknown is the maximum number of Manifests of one Kyma that exist only because the status in the runtime names
+// their modules: neither the Kyma in the runtime nor the catalog has these modules. A restored control plane has such
+// modules if its catalog is older, too: they are mandatory modules, or modules that were removed in the runtime
+// meanwhile. A fleet has about 10 mandatory modules, and about 30 modules in all.
+const maxUnknown = 50
+
+// TooManyUnknownError is the error for a status in a runtime that names too many modules that the control plane does
+// not know.
+type TooManyUnknownError struct {
+	// Modules are the modules whose Manifests are not created, sorted by name.
+	Modules []string
+}
+
+// Error implements error.
+func (e *TooManyUnknownError) Error() string {
+	const namedModulesLimit, maxNameBytes = 5, 63 // so that people can read the condition
+	var names []string
+	for _, name := range e.Modules[:min(len(e.Modules), namedModulesLimit)] {
+		names = append(names, text.ClipLine(name, maxNameBytes))
+	}
+	if more := len(e.Modules) - namedModulesLimit; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("the status of the Kyma %s/%s in the runtime names too many modules that this control plane "+
+		"does not know: the manager creates at most %d Manifests for such modules, and none for %s: nothing is "+
+		"installed, updated or removed in the runtime until the ModuleReleaseMetas of these modules are applied, or "+
+		"their entries in the runtime are removed: kubectl -n %s edit kyma %s --subresource=status",
+		v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName, maxUnknown, strings.Join(names, ", "),
+		v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName)
+}
+
+// Reason returns the reason code of the error.
+func (e *TooManyUnknownError) Reason() string { return v1beta2.ReasonRuntimeKymaInvalid }
+
+// WithoutUnknown returns the lost modules without those that exceed maxUnknown. If there are such modules, the error is
+// a *TooManyUnknownError that names them. isKnown reports whether the runtime requests a module, or the catalog has it;
+// WithoutUnknown calls isKnown only if the status in the runtime names a module that the control plane does not have.
+// Known modules are never left out: a module that is installed again without its version in the runtime could be
+// downgraded. The Manifests that exist already count, too, so the number does not grow with each connection.
+func WithoutUnknown(lost []Module, manifests map[string]*v1beta2.Manifest, isKnown func(module string) bool) (
+	[]Module, error) {
+	left, isCounted := maxUnknown, false
+	var allowed []Module
+	var unknown []string
+	for _, m := range lost {
+		if m.IsOnlyInRuntime && !isKnown(m.Name) {
+			if !isCounted {
+				left, isCounted = left-countUnknown(manifests, isKnown), true
+			}
+			if left <= 0 {
+				unknown = append(unknown, m.Name)
+				continue
+			}
+			left--
+		}
+		allowed = append(allowed, m)
+	}
+	if len(unknown) > 0 {
+		return allowed, &TooManyUnknownError{Modules: unknown}
+	}
+	return allowed, nil
+}
+
+// countUnknown returns the number of Manifests without sources whose modules are not known.
+func countUnknown(manifests map[string]*v1beta2.Manifest, isKnown func(module string) bool) (n int) {
+	for _, m := range manifests {
+		if m.IsRestored() && m.Spec.Version == "" && !isKnown(m.ModuleName()) {
+			n++
+		}
+	}
+	return n
 }

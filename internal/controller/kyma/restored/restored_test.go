@@ -1,7 +1,10 @@
 package restored
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -252,5 +255,101 @@ func TestUnreported(t *testing.T) {
 				t.Errorf("%s: got %v and %v, want %v and %v", c.reason, got, names, c.previous, c.names)
 			}
 		})
+	}
+}
+
+// TestManifestRefFromRuntime checks that the status in the runtime does not choose the name of a new Manifest: its name
+// could be that of the Manifest of another runtime.
+func TestManifestRefFromRuntime(t *testing.T) {
+	refTo := func(name string, e *v1beta2.ModuleStatus) *v1beta2.ModuleStatus {
+		e.OCMComponentName = "example.com/module/m"
+		e.Manifest = &v1beta2.ObjectReference{Metadata: v1beta2.ObjectReferenceMeta{Name: name}}
+		return e
+	}
+	remote := kymaWith(refTo("runtime-b-keda-1", entry("2.0.0", v1beta2.StateReady, change("1.0.0", 1),
+		change("2.0.0", 3))), 4)
+	for name, c := range map[string]struct {
+		reason string
+		known  *v1beta2.ModuleStatus // in the control plane
+		want   string
+	}{
+		"Unknown": {"the name follows from the component", nil,
+			v1beta2.ManifestName("runtime-a", "example.com/module/m", "m")},
+		"Older": {"the control plane has recorded the name", refTo("recorded", entry("1.0.0", v1beta2.StateReady,
+			change("1.0.0", 1))), "recorded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := kymaWith(c.known, 2)
+			k.Name = "runtime-a"
+			lost := FindLost(k, remote, nil)
+			if len(lost) != 1 || lost[0].Version != "2.0.0" {
+				t.Fatalf("got %+v, want the module with version 2.0.0", lost)
+			}
+			if got := newManifestWithoutSources(k, lost[0]).Name; got != c.want {
+				t.Errorf("%s: got %s, want %s", c.reason, got, c.want)
+			}
+			if got := remote.Status.Modules[0].Manifest.Metadata.Name; got != "runtime-b-keda-1" {
+				t.Errorf("the status that was read from the runtime is changed: %s", got)
+			}
+		})
+	}
+}
+
+// TestWithoutUnknown checks that the status in the runtime makes only a few Manifests of modules that the control plane
+// does not know, over any number of connections, and that no module that the control plane knows is left out.
+func TestWithoutUnknown(t *testing.T) {
+	invented := func(n int, prefix string) *v1beta2.Kyma {
+		k := kymaWith(nil, 4)
+		for i := range n {
+			k.Status.MandatoryModules = append(k.Status.MandatoryModules, v1beta2.MandatoryModuleStatus{
+				Name: fmt.Sprintf("%s-%03d", prefix, i), Version: "2.0.0", OCMComponentName: "example.com/module/m",
+				LastChange: new(change("2.0.0", 3))})
+		}
+		return k
+	}
+	recreated := map[string]*v1beta2.Manifest{}
+	for i := range maxUnknown {
+		m := manifestWith("", "")
+		m.Name, m.Labels = fmt.Sprint(i), map[string]string{v1beta2.LabelModuleName: fmt.Sprintf("a-%03d", i)}
+		m.Annotations = map[string]string{v1beta2.AnnotationRuntimeVersion: "2.0.0"}
+		recreated[m.Name] = m
+	}
+	none := func(string) bool { return false }
+	cases := map[string]struct {
+		reason            string
+		kyma, remote      *v1beta2.Kyma
+		manifests         map[string]*v1beta2.Manifest
+		isKnown           func(string) bool
+		allowed, exceeded int
+	}{
+		"Most":     {"the limit itself", kymaWith(nil, 1), invented(50, "a"), nil, none, 50, 0},
+		"Invented": {"the admin of the runtime can write anything", kymaWith(nil, 1), invented(500, "a"), nil, none, 50, 450},
+		"Next": {"a later connection, with other modules", kymaWith(nil, 1), invented(500, "b"), recreated, none, 0,
+			500},
+		"Same": {"the Manifests exist already, without a status", invented(50, "a"), invented(50, "a"), recreated, none,
+			50, 0},
+		"Catalog": {"without their Manifests, these modules could be downgraded", kymaWith(nil, 1), invented(500, "a"),
+			recreated, func(string) bool { return true }, 500, 0},
+		"Recorded": {"the control plane has their entries", invented(500, "a"), invented(500, "a"), nil, none, 500, 0},
+		"Some": {"known modules do not count", kymaWith(nil, 1), invented(60, "a"), nil,
+			func(module string) bool { return module < "a-010" }, 60, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			allowed, err := WithoutUnknown(FindLost(c.kyma, c.remote, c.manifests), c.manifests, c.isKnown)
+			exceeded := 0
+			if e, is := errors.AsType[*TooManyUnknownError](err); is {
+				exceeded = len(e.Modules)
+			}
+			if len(allowed) != c.allowed || exceeded != c.exceeded || (err != nil) != (c.exceeded > 0) {
+				t.Errorf("%s: %d are allowed and %d exceed the limit, want %d and %d; %v", c.reason, len(allowed),
+					exceeded, c.allowed, c.exceeded, err)
+			}
+		})
+	}
+	err := &TooManyUnknownError{Modules: []string{"a\x1b[31m\n", strings.Repeat("b", 1<<20), "c", "d", "e", "f", "g"}}
+	if got := err.Error(); len(got) > 1024 || strings.ContainsAny(got, "\x1b\n") ||
+		!strings.Contains(got, "d, e, 2 more: nothing is") || err.Reason() != v1beta2.ReasonRuntimeKymaInvalid {
+		t.Errorf("reason %s, %d bytes: %.600q", err.Reason(), len(got), got)
 	}
 }
