@@ -20,6 +20,9 @@ const (
 	// maxProblemBytes is the maximum length of the problem text that an agent reports. The status of the Kyma shows the
 	// problem text.
 	maxProblemBytes = 300
+	// maxVersionBytes is the maximum length of the version that an agent reports. The status of the Kyma shows the
+	// version. The version of an agent is a tag, or a tag with the digest of a commit: at most about 90 bytes.
+	maxVersionBytes = 128
 	// recordRetention is how long the record of a runtime is kept after its last request.
 	recordRetention = 24 * time.Hour
 )
@@ -32,8 +35,8 @@ type State struct {
 	Last time.Time
 	// Since is the time of the first heartbeat in an uninterrupted series.
 	Since time.Time
-	// Heartbeat is the content of the last heartbeat. The field Problem of the heartbeat is one line of at most 300
-	// bytes.
+	// Heartbeat is the content of the last heartbeat. The fields Problem and Version of the heartbeat are one line of
+	// at most 300 and 128 bytes.
 	Heartbeat protocol.Heartbeat
 }
 
@@ -246,6 +249,7 @@ func (r *record) addBoot(l sequenceLog) (hasOlder bool) {
 func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.Heartbeat, pace time.Duration) {
 	now := time.Now()
 	h.Problem = text.ClipLine(h.Problem, maxProblemBytes)
+	h.Version = text.ClipLine(h.Version, maxVersionBytes)
 	r.mu.Lock()
 	missed, displayed := h.EventsLost, true
 	i, known := r.bootIndex(h.BootID)

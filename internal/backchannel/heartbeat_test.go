@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -265,6 +266,24 @@ func TestLongInterval(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestReportedTexts checks that the texts of a heartbeat, which the status of the Kyma shows, are recorded as one short
+// line each.
+func TestReportedTexts(t *testing.T) {
+	const honest = "v1.24.0-rc.1+20261123.c0ffee0123456789abcdef0123456789abcdef01"
+	for version, isKept := range map[string]bool{honest: true, "": true, "1\x1b[2J\u202e\n2\x00": false,
+		strings.Repeat("1", 1024): false} {
+		b, _ := newCountingTracker()
+		b.heartbeat(protocol.Identity{}, protocol.Heartbeat{BootID: "x", Version: version, Problem: version})
+		r := b.getOrCreateLockedRecord("kyma-a")
+		got := r.state.Heartbeat
+		r.mu.Unlock()
+		if (got.Version == version) != isKept || len(got.Version) > maxVersionBytes ||
+			len(got.Problem) > maxProblemBytes || strings.ContainsAny(got.Version+got.Problem, "\x1b\u202e\n\x00") {
+			t.Errorf("version %.80q: recorded %q and problem %q", version, got.Version, got.Problem)
+		}
+	}
 }
 
 // TestNotificationRate checks a runtime whose heartbeats all differ: the rate of notifications about the runtime is
