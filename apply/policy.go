@@ -40,8 +40,8 @@ const (
 	AnnotationPrune = "operator.kyma-project.io/prune"
 	// AnnotationOnImmutable is "report" (default) or "recreate". AnnotationOnImmutable applies when the API server
 	// rejects a change because a field is immutable. With "recreate", the object is deleted, and the next Apply creates
-	// it again. Three kinds of objects are never deleted because of an immutable field: objects that belong to others,
-	// namespaces, and CustomResourceDefinitions.
+	// it again. Four kinds of objects are never deleted because of an immutable field: objects that belong to others,
+	// objects that existed before the installation, namespaces, and CustomResourceDefinitions.
 	AnnotationOnImmutable = "operator.kyma-project.io/on-immutable"
 	// AnnotationAdoption is "adopt", "refuse" or "take". AnnotationAdoption applies if the object exists already and
 	// somebody else made it. The default is Ownership.Adoption. AnnotationAdoption has no effect without Ownership.

@@ -349,6 +349,50 @@ func TestOnImmutable(t *testing.T) {
 			t.Errorf("what others made is not deleted: got %+v with %v", result, sent)
 		}
 	})
+	for name, isRecorded := range map[string]bool{"AdoptedByAnnotation": false, "AdoptedByInventory": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			c := s.cluster(ClusterOptions{})
+			s.store(configPath, map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+				"metadata": map[string]any{"name": "config", "namespace": "mod"}}, "Update", "kubectl")
+			set := annotatedConfigMap(t, `{a: "1"}`, recreate)
+			set.Ownership = &Ownership{Name: "n/m", Title: "module m"}
+			set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: "n/m"}
+			result, _ := s.apply(c, set, nil)
+			if len(result.Existing) != 1 || result.Existing[0].Met != MetAdopted {
+				t.Fatalf("got %+v, want an adopted object", result)
+			}
+			recorded := result.Existing[0].Ref
+			if recorded.Adopted = isRecorded; isRecorded {
+				s.change(configPath, func(o map[string]any) {
+					delete(o["metadata"].(map[string]any)["annotations"].(map[string]any), AnnotationAdopted)
+				})
+			}
+			set.Ownership.Recorded = []Ref{recorded}
+			s.setScript("PATCH "+configPath, immutable)
+			result, sent := s.apply(c, set, nil)
+			if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath}) || len(result.Failed) != 1 {
+				t.Fatalf("an object that existed before is not deleted: got %+v with %v", result, sent)
+			}
+			if text := result.Failed[0].Error(); !strings.Contains(text, "it existed before this module") ||
+				!strings.Contains(text, "delete the object if nobody needs its content") {
+				t.Errorf("got %q", text)
+			}
+		})
+	}
+	t.Run("OfOtherModule", func(t *testing.T) {
+		s, c, set := start(t, recreate)
+		set.Ownership = &Ownership{Name: "n/m", Title: "module m",
+			Recorded: []Ref{{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}},
+			Find:     func(name string) (string, bool) { return "module other", name == "n/other" }}
+		s.change(configPath, func(o map[string]any) {
+			o["metadata"].(map[string]any)["annotations"] = map[string]any{AnnotationOwnedBy: "n/other"}
+		})
+		if result, sent := s.apply(c, set, nil); len(sent) != 2 || len(result.Failed) != 1 ||
+			!strings.Contains(result.Failed[0].Message, "not created by this module") {
+			t.Errorf("an object of another module is not deleted: got %+v with %v", result, sent)
+		}
+	})
 	t.Run("Refused", func(t *testing.T) {
 		s, c, set := start(t, recreate)
 		s.setScript("DELETE "+configPath, errorScript(http.StatusForbidden, "Forbidden",

@@ -382,8 +382,10 @@ func (a *applyCall) recordInvalidPolicy(it *item) {
 }
 
 // deleteToRecreate deletes an object with an immutable field, so that the next Apply creates it. deleteToRecreate reads
-// the object first, and deletes it only if the field manager of the Set has applied it. The DELETE contains the UID of
-// the object, so an object that another client has created in the meantime is not deleted.
+// the object first, and deletes it only if the installation has created it. If the field manager of the Set has not
+// applied the object, or if the object belongs to another installation or existed before this installation,
+// deleteToRecreate records the failure and deletes nothing. The DELETE contains the UID of the object, so an object
+// that another client has created in the meantime is not deleted.
 func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Error) (clusterError error) {
 	if !canRecreate(it.ref) {
 		refusal.Message += " (a " + it.ref.Kind +
@@ -396,8 +398,16 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 	switch {
 	case err == nil && m.DeletionTimestamp != nil:
 		return a.recordTerminating(ctx, it, m)
-	case err == nil && m.fieldsOwnedBy(a.set.fieldManager()) == nil:
+	case err == nil && (m.fieldsOwnedBy(a.set.fieldManager()) == nil ||
+		a.set.Ownership != nil && a.set.Ownership.belongsToOther(m)):
 		refusal.Message += " (it is not deleted to be created again: it was not created by this module)"
+		a.recordFailure(it, refusal)
+		return nil
+	case err == nil && (it.adopted || m.Annotations.Adopted == "true"):
+		// An adopted object has fields of the field manager, too, but its content may be data of a user.
+		refusal.Message += " (it is not deleted to be created again: it existed before this module)"
+		refusal.advice = "leave these fields as they were, or delete the object if nobody needs its content: then " +
+			"the module creates it"
 		a.recordFailure(it, refusal)
 		return nil
 	case err == nil:

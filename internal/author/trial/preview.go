@@ -331,7 +331,7 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 	switch {
 	case err != nil && !exists && apierrors.IsNotFound(err): // the namespace is part of the module
 		return create, nil
-	case err != nil && exists && isAppliedBy(live, owner) && apply.IsRecreated(ref, want.GetAnnotations(), err):
+	case err != nil && exists && isCreatedBy(live, owner) && apply.IsRecreated(ref, want.GetAnnotations(), err):
 		return &Change{Action: ChangeRecreate, Object: ref.String(), Message: err.Error()}, nil
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
 		return &Change{Action: ChangeRefuse, Object: ref.String(), Message: err.Error()}, nil
@@ -347,9 +347,12 @@ func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructure
 	return &Change{Action: ChangeUpdate, Object: ref.String(), Fields: fields}, nil
 }
 
-// isAppliedBy reports whether a field manager has applied an object. The manager deletes no other objects to create
-// them again.
-func isAppliedBy(live *unstructured.Unstructured, fieldManager string) bool {
+// isCreatedBy reports whether a field manager has applied an object that did not exist before. The manager deletes no
+// other objects to create them again.
+func isCreatedBy(live *unstructured.Unstructured, fieldManager string) bool {
+	if live.GetAnnotations()[apply.AnnotationAdopted] == "true" {
+		return false
+	}
 	return slices.ContainsFunc(live.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
 		return f.Manager == fieldManager && f.Operation == metav1.ManagedFieldsOperationApply
 	})

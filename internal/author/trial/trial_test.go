@@ -1,11 +1,17 @@
 package trial
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -50,11 +56,12 @@ func TestPreviewOfAdoptedObjects(t *testing.T) {
 	if len(want.GetAnnotations()) != 1 {
 		t.Error("the desired object was changed")
 	}
+	live.SetAnnotations(nil)
 	for operation, want := range map[metav1.ManagedFieldsOperationType]bool{
 		metav1.ManagedFieldsOperationApply: true, metav1.ManagedFieldsOperationUpdate: false} {
 		live.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "a", Operation: operation}})
-		if isAppliedBy(live, "a") != want || isAppliedBy(live, "b") {
-			t.Errorf("%s: the object is applied by its field manager: %t, want %t", operation, !want, want)
+		if isCreatedBy(live, "a") != want || isCreatedBy(live, "b") {
+			t.Errorf("%s: the object is created by its field manager: %t, want %t", operation, !want, want)
 		}
 	}
 	m := &v1beta2.Manifest{}
@@ -65,5 +72,42 @@ func TestPreviewOfAdoptedObjects(t *testing.T) {
 	p := &preview{}
 	if p.addDeletionsUnlessKept(inventoryOf(m)); len(p.changes) != 1 || !strings.HasSuffix(p.changes[0].Object, "own") {
 		t.Errorf("the preview shows the deletions %v, want that of own", p.changes)
+	}
+}
+
+// rejectingClient returns the object in the field live, and rejects every change of it with err.
+type rejectingClient struct {
+	client.Client
+	live *unstructured.Unstructured
+	err  error
+}
+
+func (c rejectingClient) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	into.(*unstructured.Unstructured).Object = c.live.DeepCopy().Object
+	return nil
+}
+
+func (c rejectingClient) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+	return c.err
+}
+
+// TestPreviewOfRecreation checks that the preview shows the action "recreate" only for an object that the manager would
+// delete: an object that existed before the module is refused.
+func TestPreviewOfRecreation(t *testing.T) {
+	ref := apply.Ref{Version: "v1", Kind: "PersistentVolumeClaim", Namespace: "a", Name: "data"}
+	immutable := apierrors.NewInvalid(schema.GroupKind{Kind: ref.Kind}, ref.Name,
+		field.ErrorList{field.Forbidden(field.NewPath("spec"), "spec is immutable after creation")})
+	want := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": ref.Kind}}
+	want.SetAnnotations(map[string]string{apply.AnnotationOnImmutable: "recreate"})
+	for adopted, action := range map[string]string{"": ChangeRecreate, "true": ChangeRefuse} {
+		live := want.DeepCopy()
+		live.SetAnnotations(map[string]string{apply.AnnotationAdopted: adopted})
+		live.SetManagedFields([]metav1.ManagedFieldsEntry{
+			{Manager: "a", Operation: metav1.ManagedFieldsOperationApply}})
+		p := &preview{Client: rejectingClient{live: live, err: immutable}}
+		change, err := p.changeOf(t.Context(), ref, want, "a", true)
+		if err != nil || change == nil || change.Action != action {
+			t.Errorf("annotation %q: got %+v, %v, want %s", adopted, change, err, action)
+		}
 	}
 }
