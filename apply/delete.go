@@ -515,8 +515,9 @@ func isNotFoundOrUnserved(err error) bool {
 
 // withServedVersion calls the function in the parameter use with ref and the API resource of its kind. If the cluster
 // does not serve the API version of ref any more, withServedVersion calls the function again with a Ref whose API
-// version the cluster serves.
+// version the cluster serves. See also onlyIfScopeFits.
 func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
+	use = c.onlyIfScopeFits(ctx, use)
 	res, err := c.resourceOf(ctx, ref.GVK())
 	if err == nil {
 		err = use(ref, res)

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // installed applies the objects of the test module to a fresh server and returns their inventory.
@@ -238,6 +240,56 @@ func TestDeleteWithoutKind(t *testing.T) {
 	if teardown, err = c.Delete(t.Context(), []Ref{{Group: "bar.example.com", Version: "v1", Kind: "Bar", Name: "a"}},
 		nil); err != nil || teardown.Done() {
 		t.Errorf("not known whether it is served: got %v, %+v, want it to remain", err, teardown)
+	}
+}
+
+// TestDeleteAfterScopeChange checks objects in an inventory that was recorded while the CRD of their kind had another
+// scope. These objects do not exist any more. An object with the same name that the installation has applied since then
+// is not deleted in their place.
+func TestDeleteAfterScopeChange(t *testing.T) {
+	const clusterScoped, clusterPath = thingKind + " Cluster", "/apis/example.com/v1/things/x"
+	const namespacedPath = "/apis/example.com/v1/namespaces/mod/things/x"
+	ref := func(version, namespace string) Ref {
+		return Ref{Group: "example.com", Version: version, Kind: "Thing", Namespace: namespace, Name: "x"}
+	}
+	cases := map[string]struct {
+		reason    string
+		kind      string // as the cluster serves it
+		path      string // of the object that the installation has applied
+		ref       Ref
+		cachesCRD bool // the bundle has a cluster-scoped CRD, which the API server has rejected
+		deleted   bool
+	}{
+		"NowClusterScoped": {"the namespace is not part of the path", clusterScoped, clusterPath, ref("v1", "mod"),
+			false, false},
+		"OtherVersion": {"the recorded version is not served", clusterScoped, clusterPath, ref("v1beta1", "mod"), false,
+			false},
+		"NowNamespaced": {"no object is without namespace", thingKind, namespacedPath, ref("v1", ""), false, false},
+		"RejectedCRD":   {"the scope is as before", thingKind, namespacedPath, ref("v1", "mod"), true, true},
+		"SameScope":     {"the usual case", clusterScoped, clusterPath, ref("v1", ""), false, true},
+	}
+	for name, tc := range cases {
+		for _, own := range []*Ownership{nil, {Name: "n/m", Title: "module m"}} {
+			s := newServer(t)
+			s.serveKind(tc.kind)
+			c := s.cluster(ClusterOptions{})
+			set := Set{Namespace: "mod", Ownership: own,
+				Bundle: bundleOf(t, `{apiVersion: example.com/v1, kind: Thing, metadata: {name: x}}`)}
+			set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: "n/m"}
+			if s.apply(c, set, nil); !slices.Equal(s.paths(), []string{tc.path}) {
+				t.Fatalf("%s: applied %v", name, s.paths())
+			}
+			if tc.cachesCRD {
+				c.rememberCRD(render.CRD{Group: "example.com", Kind: "Thing", Plural: "things",
+					Versions: []string{"v1"}})
+			}
+			teardown, err := c.DeleteOwned(t.Context(), []Ref{tc.ref}, nil, own)
+			isLeft := slices.Contains(s.paths(), tc.path)
+			if err != nil || len(teardown.Deleted) != 1 || isLeft == tc.deleted ||
+				slices.Contains(s.takeRequests(), "DELETE "+tc.path) != tc.deleted {
+				t.Errorf("%s: %s: got %+v, %v, left %v", name, tc.reason, teardown, err, s.paths())
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -94,6 +95,31 @@ func (r resource) urlPath(version schema.GroupVersion, namespace, name string) s
 		b.WriteString(name)
 	}
 	return b.String()
+}
+
+// fits reports whether an object with the namespace of ref can exist: an object of a namespaced kind has a namespace,
+// and an object of a cluster-scoped kind has none.
+func (r resource) fits(ref Ref) bool { return r.namespaced == (ref.Namespace != "") }
+
+// onlyIfScopeFits returns a function that calls the function in the parameter use if the namespace of the Ref fits the
+// scope of its kind, and otherwise returns an error with reason ObjectNotFound. An inventory may have been recorded
+// while the CRD of a kind had another scope. A URL path leaves out the namespace of a cluster-scoped kind, so the path
+// of the former object would be the path of another object: of the new object with the same name.
+func (c *Cluster) onlyIfScopeFits(ctx context.Context, use func(Ref, resource) error) func(Ref, resource) error {
+	return func(ref Ref, res resource) error {
+		if !res.fits(ref) {
+			// The cached scope may be that of a CRD in a bundle that the API server has not accepted.
+			var err error
+			if res, err = c.discover(ctx, ref.GVK()); err != nil {
+				return err
+			}
+		}
+		if !res.fits(ref) {
+			return &Error{Operation: "addressing", Ref: ref, reason: ObjectNotFound,
+				Message: "the scope of its kind has changed since it was recorded"}
+		}
+		return use(ref, res)
+	}
 }
 
 // builtin is a kind that every Kubernetes API server has.
