@@ -3,9 +3,13 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"testing/synctest"
 	"time"
 
@@ -17,6 +21,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -263,6 +268,59 @@ func TestEmptySource(t *testing.T) {
 	if diff := cmp.Diff([]string{configMaps + "a"}, b.runtime.paths()); diff != "" ||
 		b.manifest().Status.State != v1beta2.StateError {
 		t.Errorf("state %s, objects -want +got:\n%s", b.manifest().Status.State, diff)
+	}
+}
+
+// TestEmptySourceBesideAnother checks a new version in which one of two sources has lost its objects. Manifests without
+// objects are an error that names the source, and none of their objects is deleted. A chart may render no object, for
+// example because its values disable it, so its objects are deleted.
+func TestEmptySourceBesideAnother(t *testing.T) {
+	chart := func(b *bench, templates string) {
+		dir := filepath.Join(b.sources, "other")
+		if err := os.CopyFS(dir, fstest.MapFS{
+			"Chart.yaml": {Data: []byte("apiVersion: v2\nname: other\nversion: 1.0.0\n")}}); err != nil &&
+			!errors.Is(err, fs.ErrExist) {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, "templates"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "templates", "all.yaml"), []byte(templates), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		write  func(b *bench, objects string)
+		state  v1beta2.State
+		want   []string
+	}{
+		"Manifests": {"they were built by mistake", func(b *bench, objects string) { b.write("other", objects) },
+			v1beta2.StateError, []string{configMaps + "a", configMaps + "b"}},
+		"Chart": {"its templates decide", chart, v1beta2.StateReady, []string{configMaps + "a"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, moduleOf(func(m *v1beta2.Manifest) {
+				other := m.Spec.Installs[0]
+				other.Name, other.Source.Raw = "other", []byte(`{"path":"other","type":"kustomize"}`)
+				m.Spec.Installs = append(m.Spec.Installs, other)
+			}))
+			b.write("sample", configMap("a", "1"))
+			c.write(b, configMap("b", "1"))
+			b.settle(v1beta2.StateReady)
+			c.write(b, "# nothing\n")
+			b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
+			if c.state == v1beta2.StateReady {
+				b.settle(c.state)
+			} else if _, err := b.reconcile(); !errors.Is(err, source.EmptyError{}) ||
+				!strings.Contains(err.Error(), "rendering other") {
+				t.Errorf("%s: got %v, want an error that names the source", c.reason, err)
+			}
+			if diff := cmp.Diff(c.want, b.runtime.paths()); diff != "" || b.manifest().Status.State != c.state {
+				t.Errorf("%s: state %s, objects -want +got:\n%s", c.reason, b.manifest().Status.State, diff)
+			}
+		})
 	}
 }
 

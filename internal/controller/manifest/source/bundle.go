@@ -78,7 +78,11 @@ func (r *Renderer) Bundle(
 			if s.CRDsOnly {
 				return crdBundle(rendering, content, settings, options)
 			}
-			return content.Render(rendering, settings, options)
+			bundle, err := content.Render(rendering, settings, options)
+			if err == nil && len(bundle.Objects) == 0 && content.Kind() != render.Chart {
+				return nil, EmptyError{}
+			}
+			return bundle, err
 		})
 	})
 }
@@ -144,7 +148,10 @@ func crdBundle(
 }
 
 // EmptyError is the error that an artefact has no objects. An artefact without objects is refused, because applying it
-// would remove all objects of the former version.
+// would remove all objects of the former version. Manifests and Kustomize directories depend neither on values nor on
+// the cluster, so an artefact of these kinds without objects was built by mistake, even if other sources of the
+// Manifest have objects. A chart may render no object, for example because its values disable it, if another source has
+// objects.
 type EmptyError struct{}
 
 func (EmptyError) Error() string { return "the artefact contains no object: build the module again" }
