@@ -33,6 +33,10 @@ type Drifted struct {
 	// object in Progress. If the installation that owns the object does not correct the difference, the caller has to
 	// call Progress.Forget, so that the next Apply reports the conflict.
 	OwnersTurn bool
+	// OwnershipUnknown is true if somebody else may own the object, although the inventory contains it: see
+	// Ownership.isUnknown. The next Apply reads the object and decides what to do with it, as with any object that
+	// existed before the installation: see Adoption.
+	OwnershipUnknown bool
 }
 
 // String returns a text that names the object and states how the object differs from the Set.
@@ -109,7 +113,7 @@ func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...R
 	for _, d := range found {
 		if d != nil && !d.OwnersTurn {
 			p.Forget(d.Ref)
-			if d.Missing || d.Shared {
+			if d.Missing || d.Shared || d.OwnershipUnknown {
 				p.markOwnershipUnknown(d.Ref)
 			}
 		}
@@ -174,7 +178,8 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 		p.recordNoDrift(it.ref, it.content, m, it.ownedFieldsHash(m, set.fieldManager()))
 		return nil, nil
 	}
-	return &Drifted{Ref: it.ref, Fields: fields, Managers: otherManagersOf(fields, m, set.fieldManager())}, nil
+	return &Drifted{Ref: it.ref, Fields: fields, Managers: otherManagersOf(fields, m, set.fieldManager()),
+		OwnershipUnknown: set.Ownership.isUnknown(m, set.fieldManager(), it.recorded, known)}, nil
 }
 
 // owned is a tree of fields in the format of the API server (FieldsV1). "f:name" is a member, `k:{"name":"x"}` is a

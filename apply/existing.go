@@ -28,7 +28,7 @@ const maxConcurrentChanges = 4
 // PATCH. Without reading the object first, Apply would send a PATCH without AnnotationAdopted, which would remove this
 // annotation from an adopted object. An adopted object without AnnotationAdopted would be deleted with the module.
 func (i *item) isKnownToBelongToInstallation(before record) bool {
-	if before.unsure || before.guarded && i.recorded.Pending {
+	if before.unsure || before.guarded && i.recorded.Pending || before.adopted && !i.recorded.Adopted {
 		return false
 	}
 	return before.uid != 0 || i.recorded.Name != "" && !i.recorded.Pending && !i.recorded.Shared

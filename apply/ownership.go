@@ -48,7 +48,8 @@ type Ownership struct {
 	IgnoreAdoptionOfObjects bool
 	// Recorded is the inventory of the installation, with the flags of each Ref. If the Ref of an object in Recorded
 	// has neither the flag Pending nor the flag Shared, the object belongs to the installation. Apply sends one PATCH
-	// for an object of the installation, without reading the object first.
+	// for an object of the installation, without reading the object first, unless FindDrift has found that somebody
+	// else may own the object.
 	Recorded []Ref
 	// Find returns the name that messages use for another installation (title), and whether that installation exists.
 	// An installation counts as existing if its existence cannot be determined. Find must not send a request to the
@@ -155,6 +156,31 @@ func (o *Ownership) factsOf(m *metadata, manager string, recorded Ref) facts {
 		applied:  m.fieldsOwnedBy(manager) != nil,
 		adopted:  m.Annotations.Adopted == "true" || recorded.Adopted,
 	}
+}
+
+// isUnknown reports whether somebody else may own an object that differs from its desired state. The parameter recorded
+// is the entry of the object in the inventory, or the zero Ref, and the parameter known is what Progress has recorded
+// about the object. isUnknown uses the first row that matches in the table below.
+//
+//	1  there is no Ownership                                          false: Apply takes over every object
+//	2  it is annotated as adopted, and the inventory does not say so  true: the inventory was not saved
+//	3  it has our annotation, or fields of our field manager          false
+//	4  no field manager is recorded for objects of the installation   false: see RecordedAreOwn
+//	5  it has the UID with which this process has applied it          false: somebody has replaced its content
+//	6  otherwise                                                      true: somebody has created it again
+func (o *Ownership) isUnknown(m *metadata, manager string, recorded Ref, known record) bool {
+	switch {
+	case o == nil:
+		return false
+	case m.Annotations.Adopted == "true" && !recorded.Adopted:
+		return true
+	case m.Annotations.OwnedBy == o.Name, m.fieldsOwnedBy(manager) != nil:
+		return false
+	case o.RecordedAreOwn && recorded.Name != "" && !recorded.Pending && !recorded.Adopted && !recorded.Shared:
+		return false
+	}
+	// A record without content is of a read, and not of an apply request.
+	return known.content == 0 || known.uid != hashText(m.UID)
 }
 
 // Met is what Apply did with an object that existed before and was not known to belong to the installation.

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -186,6 +187,102 @@ func TestAdoptedUntilSaved(t *testing.T) {
 		if err != nil || len(result.Existing) != 1 || !result.Existing[0].Ref.Adopted {
 			t.Errorf("version %s: got %+v, %v: want an adopted object", value, result, err)
 		}
+	}
+}
+
+// TestCreatedAgain checks objects of the inventory that other clients have changed so that they lack AnnotationOwnedBy
+// or fields of our field manager. An object that another client has created again is adopted or refused, like any
+// object that existed before. An object that still has one of the two is corrected by one PATCH, and stays an object of
+// the installation, and so does an object that the same process has applied.
+func TestCreatedAgain(t *testing.T) {
+	metadataOf := func(o map[string]any) map[string]any { return o["metadata"].(map[string]any) }
+	strip := func(keys ...string) func(map[string]any) {
+		return func(o map[string]any) {
+			for _, key := range keys {
+				delete(metadataOf(o), key)
+			}
+			o["data"] = map[string]any{"a": "theirs"}
+		}
+	}
+	createAgain := func(o map[string]any) {
+		strip("annotations", "managedFields")(o)
+		metadataOf(o)["uid"] = "another"
+	}
+	adopted := []string{"PATCH " + configPath, "GET " + configPath, "PATCH " + configPath}
+	cases := map[string]struct {
+		reason     string
+		change     func(map[string]any)
+		isRestart  bool
+		policy     Adoption
+		sent       []string
+		met        Met // "" if the object counts as our own
+		isOursLast bool
+	}{
+		"CreatedAgain": {reason: "its owner keeps it", change: createAgain, isRestart: true, sent: adopted,
+			met: MetAdopted},
+		"WhileRunning": {reason: "another UID", change: createAgain, sent: adopted, met: MetAdopted},
+		"Refused": {reason: "the policy forbids to change it", change: createAgain, isRestart: true, policy: Refuse,
+			sent: adopted[:2], met: metRefused},
+		"Stripped": {reason: "our field manager has applied it", change: strip("annotations"), isRestart: true,
+			sent: adopted[:1], isOursLast: true},
+		"Restored": {reason: "a backup has restored it", change: strip("managedFields"), isRestart: true,
+			sent: adopted[:1], isOursLast: true},
+		"Replaced": {reason: "this process has applied it", change: strip("annotations", "managedFields"),
+			sent: adopted[:1], isOursLast: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			cluster := s.cluster(ClusterOptions{})
+			ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}
+			own := &Ownership{Name: "n/m", Title: "module m", Recorded: []Ref{ref}, Adoption: tc.policy}
+			version := func(value string) Set {
+				set := Set{Ownership: own, Bundle: bundleOf(t, `{apiVersion: v1, kind: ConfigMap, metadata: `+
+					`{name: config, namespace: mod}, data: {a: "`+value+`"}}`)}
+				set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
+				return set
+			}
+			done := &Progress{}
+			s.apply(cluster, version("1"), done)
+			s.change(configPath, tc.change)
+			if tc.isRestart {
+				done = &Progress{}
+			}
+			drifted, err := cluster.FindDrift(t.Context(), version("1"), done)
+			if err != nil || len(drifted) != 1 || drifted[0].OwnershipUnknown != (tc.met != "") {
+				t.Fatalf("%s: got %+v, %v", tc.reason, drifted, err)
+			}
+			result, sent := s.apply(cluster, version("1"), done)
+			if !slices.Equal(sent, tc.sent) {
+				t.Errorf("%s: got %v, want %v", tc.reason, sent, tc.sent)
+			}
+			switch {
+			case tc.met == metRefused:
+				if len(result.Failed) != 1 || result.Failed[0].Reason() != AdoptionRefused ||
+					fmt.Sprint(s.configMapData()) != "map[a:theirs]" {
+					t.Errorf("%s: got %+v, data %v", tc.reason, result, s.configMapData())
+				}
+			case tc.met != "":
+				if len(result.Existing) != 1 || result.Existing[0].Met != tc.met || !result.Existing[0].Ref.Adopted {
+					t.Errorf("%s: got %+v", tc.reason, result)
+				}
+				// The inventory could not be saved: the object is adopted all the same.
+				if result, _ = s.apply(cluster, version("2"), done); len(result.Existing) != 1 ||
+					!result.Existing[0].Ref.Adopted {
+					t.Errorf("%s: the next version: got %+v", tc.reason, result)
+				}
+			default:
+				if len(result.Existing) > 0 || len(result.Applied) != 1 {
+					t.Errorf("%s: got %+v, want our own object", tc.reason, result)
+				}
+			}
+			own.Applied = done
+			teardown, err := cluster.DeleteOwned(t.Context(), []Ref{ref}, nil, own)
+			if err != nil || len(teardown.Deleted) == 1 != tc.isOursLast ||
+				slices.Contains(s.paths(), configPath) == tc.isOursLast {
+				t.Errorf("%s: got %+v, %v, left %v", tc.reason, teardown, err, s.paths())
+			}
+		})
 	}
 }
 

@@ -36,13 +36,15 @@ type record struct {
 	// established is true if a CustomResourceDefinition was found to be established. The CustomResourceDefinition stays
 	// established until it is deleted.
 	established bool
-	// unsure is true if the last read found that the object is missing or belongs to another installation, so somebody
-	// else may own an object with this name now. While unsure is true, a PATCH for the object may only create the
-	// object and must not change an existing object.
+	// unsure is true if the last read found that the object is missing, belongs to another installation, or was created
+	// again by another client, so somebody else may own an object with this name now. While unsure is true, a PATCH for
+	// the object may only create the object and must not change an existing object.
 	unsure bool
 	// guarded is true if another installation contains the object too, or if the object existed before; a guarded
 	// object is read before it is deleted.
 	guarded bool
+	// adopted is true if the object has AnnotationAdopted.
+	adopted bool
 }
 
 // inFlightEvents summarizes the events that arrived about an object while a request for it was in flight.
@@ -189,7 +191,8 @@ func (p *Progress) recordOf(ref Ref) record {
 	return p.objects[ref.hashKey()]
 }
 
-// markOwnershipUnknown records that the object was missing or belonged to another installation.
+// markOwnershipUnknown records that the object was missing, belonged to another installation, or was created again by
+// another client.
 func (p *Progress) markOwnershipUnknown(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,6 +280,7 @@ func (p *Progress) recordAppliedLocked(ref Ref, contentHash uint64, m *metadata,
 		generation: m.Generation,
 		unsure:     m.foreign,
 		guarded:    m.foreign || m.existed || m.Annotations.CoOwners != "" || m.Annotations.Adopted != "",
+		adopted:    m.Annotations.Adopted == "true",
 	}
 	if p.objects == nil {
 		p.objects = map[uint64]record{}
