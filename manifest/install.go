@@ -180,7 +180,7 @@ func (r *release) createMissingCustomResources(ctx context.Context, recorded []a
 		case isApplyErrorWithReason(err, apply.ObjectNotFound):
 			object := r.CustomResources[i].DeepCopy()
 			object.SetNamespace(ref.Namespace)
-			if _, err = r.cluster.Create(ctx, object, apply.DefaultOwner); err == nil {
+			if _, err = r.cluster.Create(ctx, object, FieldManager); err == nil {
 				recorded[i].Pending, recorded[i].Adopted = false, false
 			}
 		}

@@ -86,15 +86,13 @@ func (r *release) storeInventory(ctx context.Context, before *inventory, now inv
 	}
 	ref := r.inventoryRef()
 	bundle, err := render.Build([]*unstructured.Unstructured{{Object: map[string]any{
-		"apiVersion": "v1", "kind": ref.Kind,
-		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace,
-			"labels": map[string]any{labelRelease: r.name}},
-		"data": map[string]any{inventoryKey: string(text)},
+		"apiVersion": "v1", "kind": ref.Kind, "metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace,
+			"labels": map[string]any{labelRelease: r.name}}, "data": map[string]any{inventoryKey: string(text)},
 	}}}, render.Options{})
 	if err != nil {
 		return fmt.Errorf("encoding the inventory of release %q: %w", r.name, err)
 	}
-	result, err := r.cluster.Apply(ctx, apply.Set{Bundle: bundle, Namespace: ref.Namespace}, new(apply.Progress))
+	result, err := r.cluster.Apply(ctx, apply.Set{Bundle: bundle, Owner: FieldManager}, new(apply.Progress))
 	if err == nil && len(result.Failed) > 0 {
 		err = result.Failed[0]
 	}

@@ -56,7 +56,8 @@
 // Several releases may contain the same object; each of them applies the object, so it should have the same content in
 // all of them. The object is deleted with the last of these releases. A CRD is not deleted as long as another release
 // contains an object of its group. Objects with [apply.AnnotationOwnedBy] belong to another installation, for example a
-// module of Lifecycle Manager, and are not deleted.
+// module of Lifecycle Manager, and are not deleted. If a module contains an object of a release, the module adopts it,
+// because modules have another field manager than [FieldManager]: the fields of the release stay.
 //
 // A namespace is deleted only if nothing remains in it that does not belong to the release, such as objects of another
 // release or of users, volumes of a StatefulSet, or objects that [apply.AnnotationPrune] keeps. Otherwise the namespace
@@ -85,6 +86,10 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
+
+// FieldManager is the field manager of all objects that this package applies and creates, also of the inventory.
+// With the field manager of modules, a module that contains the same object would remove the fields of the release.
+const FieldManager = "lifecycle-manager-release"
 
 // InstallInfo defines what to install and where. The fields of ChartInfo, ResourceInfo and ClusterInfo are described at
 // these structs.

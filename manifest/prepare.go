@@ -127,7 +127,7 @@ func (r *release) addNamespaceIfOwned(ctx context.Context, createInCluster bool)
 		if createInCluster {
 			empty := namespace.DeepCopy()
 			empty.SetAnnotations(map[string]string{annotationNamespaceOnly: "true"})
-			if _, err := r.cluster.Create(ctx, empty, apply.DefaultOwner); err != nil &&
+			if _, err := r.cluster.Create(ctx, empty, FieldManager); err != nil &&
 				!isApplyErrorWithReason(err, apply.ObjectExists) {
 				return r.wrapError("creating the namespace", err)
 			}
@@ -163,7 +163,7 @@ func (r *release) encodeAndResolveRefs(ctx context.Context) error {
 	if err != nil {
 		return r.wrapError("encoding the objects", err)
 	}
-	r.set = apply.Set{Bundle: bundle, Namespace: r.namespace}
+	r.set = apply.Set{Bundle: bundle, Namespace: r.namespace, Owner: FieldManager}
 	if r.refs, err = r.cluster.DesiredInventory(ctx, r.set); err != nil {
 		return r.wrapError("resolving the objects", err)
 	}
@@ -187,7 +187,7 @@ func (r *release) encodeAndResolveRefs(ctx context.Context) error {
 	if bundle, err = render.Build(both, render.Options{}); err != nil {
 		return r.wrapError("encoding the custom resources", err)
 	}
-	refs, err := r.cluster.DesiredInventory(ctx, apply.Set{Bundle: bundle, Namespace: r.namespace})
+	refs, err := r.cluster.DesiredInventory(ctx, apply.Set{Bundle: bundle, Namespace: r.namespace, Owner: FieldManager})
 	if err != nil {
 		return r.wrapError("resolving the custom resources", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -18,7 +19,7 @@ import (
 func (r *release) ownership(recorded []apply.Ref) *apply.Ownership {
 	return &apply.Ownership{
 		Name: r.namespace + "/" + r.name, Title: "release " + r.name, Adoption: apply.Adopt, Recorded: recorded,
-		RecordedAreOwn: true, Inventory: r.inventoryRef(),
+		RecordedAreOwn: true, Inventory: r.inventoryRef(), Manager: FieldManager,
 	}
 }
 
@@ -211,10 +212,7 @@ func takenOverMessages(result *apply.Result) []string {
 
 // isAppliedByPackage reports whether this package has applied fields of an object.
 func isAppliedByPackage(object *unstructured.Unstructured) bool {
-	for _, f := range object.GetManagedFields() {
-		if f.Manager == apply.DefaultOwner && f.Operation == "Apply" && f.Subresource == "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(object.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == FieldManager && f.Operation == "Apply" && f.Subresource == ""
+	})
 }

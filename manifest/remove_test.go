@@ -1,9 +1,21 @@
 package manifest
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
@@ -79,5 +91,109 @@ func TestLeftCustomResources(t *testing.T) {
 	}
 	if got := (inventory{}).withLeftCustomResources([]apply.Ref{orderRef}); len(got.CustomResources) > 0 {
 		t.Errorf("without a CRD: %v", got.CustomResources)
+	}
+}
+
+// configMaps is an API server that has only ConfigMaps. An apply request replaces the whole ConfigMap.
+type configMaps struct {
+	mu       sync.Mutex
+	stored   map[string]map[string]any // by path; guarded by mu
+	managers map[string]bool           // the field managers of all requests; guarded by mu
+	writes   int                       // guarded by mu
+}
+
+func (s *configMaps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := func(code int, body map[string]any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	path, name := r.URL.Path, filepath.Base(r.URL.Path)
+	existing := s.stored[path]
+	switch {
+	case r.Method == http.MethodPatch:
+		var o map[string]any
+		_ = json.NewDecoder(r.Body).Decode(&o)
+		version, _, _ := unstructured.NestedString(o, "metadata", "resourceVersion")
+		if existing != nil && version == "1" { // the request may only create
+			answer(http.StatusConflict, map[string]any{"kind": "Status", "reason": "Conflict"})
+			return
+		}
+		manager := r.URL.Query().Get("fieldManager")
+		s.managers[manager] = true
+		s.store(path, o, manager)
+		answer(http.StatusOK, o)
+	case r.Method == http.MethodGet && name == "configmaps":
+		answer(http.StatusOK, map[string]any{"kind": "List", "metadata": map[string]any{"resourceVersion": "1"}})
+	case existing == nil:
+		answer(http.StatusNotFound, map[string]any{"kind": "Status", "reason": "NotFound",
+			"details": map[string]any{"kind": "configmaps", "name": name}})
+	case r.Method == http.MethodDelete:
+		delete(s.stored, path)
+		answer(http.StatusOK, map[string]any{"kind": "Status", "status": "Success"})
+	default:
+		answer(http.StatusOK, existing)
+	}
+}
+
+// store stores a ConfigMap that a field manager has applied.
+func (s *configMaps) store(path string, o map[string]any, manager string) {
+	s.writes++
+	metadata := o["metadata"].(map[string]any)
+	fields := map[string]any{"f:data": map[string]any{}} // a field without children is owned as a whole
+	if annotations, ok := metadata["annotations"]; ok && annotations != nil {
+		fields["f:metadata"] = map[string]any{"f:annotations": map[string]any{}}
+	}
+	metadata["uid"], metadata["resourceVersion"] = "uid-of-"+path, fmt.Sprint(100+s.writes)
+	metadata["managedFields"] = []any{map[string]any{"manager": manager, "operation": "Apply", "fieldsV1": fields}}
+	s.stored[path] = o
+}
+
+// TestFieldManager checks that all requests for a release have the field manager of this package, and that an object of
+// a module, which another field manager has applied, existed before the release: the object is not deleted with the
+// release. The release has the objects created, theirs and last, and last is a custom resource.
+func TestFieldManager(t *testing.T) {
+	configMap := func(name string) string {
+		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}, data: {a: b}}\n", name)
+	}
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(file, []byte(configMap("created")+"---\n"+configMap("theirs")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &configMaps{stored: map[string]map[string]any{}, managers: map[string]bool{}}
+	const theirs = "/api/v1/namespaces/default/configmaps/theirs"
+	s.store(theirs, map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "theirs", "namespace": "default"}}, apply.DefaultOwner)
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	last := &unstructured.Unstructured{}
+	last.SetAPIVersion("v1")
+	last.SetKind("ConfigMap")
+	last.SetName("last")
+	info := InstallInfo{ChartInfo: ChartInfo{Path: file, ReleaseName: "r"},
+		ResourceInfo: ResourceInfo{CustomResources: []*unstructured.Unstructured{last}},
+		ClusterInfo:  ClusterInfo{Config: &rest.Config{Host: server.URL}}}
+
+	status, err := InstallOrUpgradeChart(t.Context(), info)
+	if err != nil || !status.Ready || len(status.TakenOver) != 1 ||
+		!strings.Contains(status.TakenOver[0], "theirs existed before the installation") {
+		t.Fatalf("install: got %+v, %v", status, err)
+	}
+	if got := len(s.stored); got != 4 { // with the inventory
+		t.Errorf("install: %d objects are stored, want 4", got)
+	}
+	if status, err = ConsistencyCheck(t.Context(), info); err != nil || !status.Ready {
+		t.Errorf("check: got %+v, %v", status, err)
+	}
+	if status, err = UninstallChart(t.Context(), info); err != nil || !status.Ready {
+		t.Errorf("uninstall: got %+v, %v", status, err)
+	}
+	if got := slices.Collect(maps.Keys(s.stored)); !slices.Equal(got, []string{theirs}) {
+		t.Errorf("uninstall: %v are left, want %s", got, theirs)
+	}
+	if got := slices.Sorted(maps.Keys(s.managers)); !slices.Equal(got, []string{FieldManager}) {
+		t.Errorf("the field managers are %v, want %s", got, FieldManager)
 	}
 }

@@ -155,8 +155,7 @@ func (r *Repository) Fetch(ctx context.Context, chart ChartVersion) ([]byte, err
 	if have := "sha256:" + hex.EncodeToString(sum[:]); chart.Digest != "" && have != chart.Digest {
 		return nil, r.repositoryError(DigestMismatch,
 			fmt.Sprintf("chart %s %s has digest %s, but the index says %s: the repository is damaged or was tampered "+
-				"with, ask its owner",
-				chart.Name, chart.Version, have, chart.Digest), nil)
+				"with, ask its owner", chart.Name, chart.Version, have, chart.Digest), nil)
 	}
 	return data, nil
 }
