@@ -383,6 +383,15 @@ func TestApplyFailures(t *testing.T) {
 			want:   ServerFault,
 			class:  Transient,
 		},
+		"UnavailableAPIService": {
+			reason: "the API server itself responds with a plain text",
+			path:   thingPath,
+			script: func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "service unavailable", http.StatusServiceUnavailable)
+			},
+			want:  ServerFault,
+			class: Transient,
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -436,6 +445,29 @@ func TestApplyFailures(t *testing.T) {
 	}
 }
 
+// TestAggregatedAPIDown checks that a plain 503 is a fault of one API only if the API server itself has sent it for a
+// group that an APIService may serve.
+func TestAggregatedAPIDown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		path, body, want string
+	}{
+		"Aggregated":   {"/apis/metrics.example.com/v1/things/a", "service unavailable\n", ServerFault},
+		"Discovery":    {"/apis/metrics.example.com/v1", "service unavailable\n", ServerFault},
+		"BuiltinGroup": {"/apis/apps/v1/deployments/a", "service unavailable\n", RuntimeUnreachable},
+		"CoreGroup":    {"/api/v1/nodes/a", "service unavailable\n", RuntimeUnreachable},
+		"AllGroups":    {"/apis", "service unavailable\n", RuntimeUnreachable},
+		"LoadBalancer": {"/apis/metrics.example.com/v1/things/a", "no healthy upstream", RuntimeUnreachable},
+		"Proxy": {"/apis/metrics.example.com/v1/things/a", "<html>503 Service Temporarily Unavailable</html>",
+			RuntimeUnreachable},
+	} {
+		r := request{path: tc.path}
+		err := r.statusError(http.StatusServiceUnavailable, http.Header{}, []byte(tc.body))
+		if err.Reason() != tc.want {
+			t.Errorf("%s: got %s, want %s", name, err.Reason(), tc.want)
+		}
+	}
+}
+
 // TestApplyStops tests that errors that concern the whole cluster end the call at once.
 func TestApplyStops(t *testing.T) {
 	tests := map[string]struct {
@@ -463,6 +495,10 @@ func TestApplyStops(t *testing.T) {
 		"LoadBalancer": {reason: "the answer is not from an API server",
 			script: func(w http.ResponseWriter, _ *http.Request) {
 				http.Error(w, "<html>bad gateway", http.StatusBadGateway)
+			}, want: RuntimeUnreachable, class: Unreachable},
+		"BuiltinGroup": {reason: "no aggregated API serves a built-in group",
+			script: func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "service unavailable", http.StatusServiceUnavailable)
 			}, want: RuntimeUnreachable, class: Unreachable},
 		"Redirect": {reason: "a redirect is not followed with our credential",
 			script: func(w http.ResponseWriter, _ *http.Request) {

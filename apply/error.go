@@ -316,6 +316,7 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 //	404                              KindUnknown, NamespaceNotFound or ObjectNotFound
 //	409                              ObjectExists for a POST, else ObjectConflict
 //	429, 503 with Retry-After        Throttled
+//	503 by an aggregated API         ServerFault; see isAggregatedAPIDown
 //	5xx not by an API server, 3xx    RuntimeUnreachable
 //	500 for a malformed object       ObjectRefused
 //	500 for a webhook call           WebhookFailed
@@ -342,6 +343,8 @@ func (r *request) responseReason(code int, status *metav1.Status, hasRetryAfter 
 		return ObjectConflict
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable && hasRetryAfter:
 		return Throttled
+	case r.isAggregatedAPIDown(code, status):
+		return ServerFault
 	case code >= 500 && status.Kind != "Status", code < 400:
 		return RuntimeUnreachable
 	case code == http.StatusInternalServerError && isMalformedObject(status):
@@ -360,6 +363,29 @@ func (r *request) responseReason(code int, status *metav1.Status, hasRetryAfter 
 	default:
 		return ObjectRefused
 	}
+}
+
+// aggregatedAPIDown is the plain text with which an API server responds if no server behind an APIService is available.
+// The text has to match exactly: load balancers before an API server respond with other texts, and then the whole
+// cluster is unreachable.
+const aggregatedAPIDown = "service unavailable"
+
+// isAggregatedAPIDown reports whether an error response means that only the server behind an APIService is down, while
+// the other APIs of the cluster work. Built-in groups have no server behind an APIService. The API server responds with
+// a plain text instead of a Status.
+func (r *request) isAggregatedAPIDown(code int, status *metav1.Status) bool {
+	rest, ok := strings.CutPrefix(r.path, "/apis/")
+	if !ok || code != http.StatusServiceUnavailable || status.Kind == "Status" ||
+		strings.TrimSpace(status.Message) != aggregatedAPIDown {
+		return false
+	}
+	group, _, _ := strings.Cut(rest, "/")
+	for kind := range builtins {
+		if kind.Group == group {
+			return false
+		}
+	}
+	return true
 }
 
 func hasCause(status *metav1.Status, cause metav1.CauseType) bool {
