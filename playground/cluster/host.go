@@ -272,6 +272,42 @@ func (h *Host) Start(ctx context.Context, name string) (*Cluster, error) {
 // process if it is not ready within half a minute. Therefore only one API server may start at a time.
 var starting = make(chan struct{}, 1)
 
+// startLock is the name of a file in the folder for temporary files. Its lock is starting for all processes of a user on
+// the machine, because the tests of several packages run at the same time.
+const startLock = "playground-start.lock"
+
+// awaitTurnToStart waits until no other API server starts, and returns the function that lets the next one start.
+func awaitTurnToStart(ctx context.Context) (done func(), err error) {
+	select {
+	case starting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for the start of another API server: %w", ctx.Err())
+	}
+	file, err := os.OpenFile(filepath.Join(os.TempDir(), startLock), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil { // another user has created the file: only the API servers of this process start one by one
+		return func() { <-starting }, nil
+	}
+	done = func() {
+		_ = file.Close() // releases the lock
+		<-starting
+	}
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return done, nil
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			return done, nil // a file system without locks: as above
+		}
+		select {
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
+			done()
+			return nil, fmt.Errorf("waiting for the start of an API server of another process: %w", ctx.Err())
+		}
+	}
+}
+
 // Close stops all clusters and etcd. Close returns when all processes and listeners have ended. If Dir was empty, all
 // files are removed, too. Close may be called more than once.
 func (h *Host) Close() error {
@@ -391,13 +427,12 @@ func (c *Cluster) ensureStarted(ctx context.Context) (err error) {
 		}
 	}()
 	if run == nil {
-		select {
-		case starting <- struct{}{}:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the start of another API server: %w", ctx.Err())
+		done, err := awaitTurnToStart(ctx)
+		if err != nil {
+			return err
 		}
 		server, err := startAPIServer(ctx, c.host.life, c)
-		<-starting
+		done()
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ const (
 )
 
 // portWaitTimeout is the timeout of the wait for a port that another program uses.
-const portWaitTimeout = 10 * time.Second
+const portWaitTimeout = time.Minute
 
 // proxy is a TCP proxy between clients and an API server. Its port never changes.
 type proxy struct {

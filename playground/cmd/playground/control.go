@@ -81,7 +81,7 @@ func serveControl(dir string, clusters map[string]*cluster.Cluster) (stop func()
 			}
 		}
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go server.Serve(listener) //nolint:errcheck // ends with Close
 	return server.Close, nil
 }
