@@ -28,7 +28,7 @@ import (
 )
 
 // deadline is the timeout of every wait. A wait takes at most a few seconds.
-const deadline = 5 * time.Minute
+const deadline = 20 * time.Minute
 
 // All tests share this cluster; each test has its own namespace.
 var (
@@ -39,7 +39,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
-		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		host, err := cluster.Open(ctx, cluster.Options{Audit: true})
 		if err != nil {

@@ -32,7 +32,7 @@ func (r *run) makeRequests(ctx context.Context, begin time.Time, requests []even
 // repeatUntilAccepted repeats a request until the API servers have accepted it, as a user would.
 func (r *run) repeatUntilAccepted(ctx context.Context, e event) error {
 	err := r.await(ctx, r.options.Round+r.options.Heal, func(ctx context.Context) string {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		defer cancel()
 		if err := r.tryRequest(ctx, e); err != nil {
 			return err.Error()

@@ -58,7 +58,7 @@ func run(m *testing.M) int {
 
 const (
 	// deadline is the timeout of every wait. A wait normally takes a few seconds at most.
-	deadline = 5 * time.Minute
+	deadline = 20 * time.Minute
 	// module is the name of the module in the catalog.
 	module = "mod"
 )
@@ -77,7 +77,8 @@ var versions = map[string]string{
 func up(t *testing.T) *landscape.Landscape {
 	t.Helper()
 	l, err := landscape.Up(t.Context(), landscape.Options{Dir: filepath.Join(bin, t.Name()), Bin: bin,
-		Runtimes: []string{"runtime-a", "runtime-b"}, ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0"}})
+		Runtimes: []string{"runtime-a", "runtime-b"}, LongTimeouts: true,
+		ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestDashboard(t *testing.T) {
 		return string(body)
 	}
 	get(address) // the token becomes a cookie
-	limit, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+	limit, stop := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer stop()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()

@@ -50,7 +50,7 @@ func build() error {
 }
 
 // readyTime bounds the start of the landscape.
-const readyTime = 15 * time.Minute
+const readyTime = time.Hour
 
 // landscape is the process of `playground up`.
 type landscape struct {

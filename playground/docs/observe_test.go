@@ -82,7 +82,7 @@ func (c *collector) attributes(name string) map[string]string {
 }
 
 // deadline bounds every wait.
-const deadline = 5 * time.Minute
+const deadline = 20 * time.Minute
 
 // TestTraces checks that the manager sends the spans that observe.md lists.
 func TestTraces(t *testing.T) {

@@ -95,7 +95,7 @@ func theLandscape(t testing.TB) *landscape.Landscape {
 	t.Helper()
 	land.once.Do(func() {
 		land.up, land.err = landscape.Up(life, landscape.Options{
-			Dir: filepath.Join(bin, "landscape"), Bin: bin, Runtimes: runtimes,
+			Dir: filepath.Join(bin, "landscape"), Bin: bin, Runtimes: runtimes, LongTimeouts: true,
 			// A manager that cannot renew its Lease until the renew deadline ends, even if the machine is only
 			// busy. manager.txtar kills the manager and waits until its Lease has expired, so the Lease is not longer.
 			ManagerArgs: []string{"--watch-mode=hub", "--catalog-spread=0", "--leader-election-lease-duration=45s",
@@ -185,7 +185,7 @@ func runScripts(t *testing.T, files ...string) {
 }
 
 // deadline is the timeout of every wait. A wait takes at most a few seconds.
-const deadline = 5 * time.Minute
+const deadline = 20 * time.Minute
 
 // commands are the commands of scripts, in addition to the commands of package testscript:
 //

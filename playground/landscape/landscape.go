@@ -68,6 +68,10 @@ type Options struct {
 	// if it gets no processor time until its Lease expires. Only one manager may then run on a control plane at a time.
 	// By default, managers elect a leader, and their Leases last so long that they keep them on a busy machine.
 	NoLeaderElection bool
+	// LongTimeouts starts each manager with long timeouts of requests to runtimes and of renderings. With the default
+	// timeouts, a runtime that is only slow on a busy machine counts as unreachable, and a slow rendering counts as
+	// failed. A test of these timeouts sets them by ManagerArgs.
+	LongTimeouts bool
 	// ManagerArgs are additional flags of the manager. They override the flags that Up sets.
 	ManagerArgs []string
 	// ManagerEnv are additional environment variables of the manager, in the form NAME=VALUE.
@@ -299,6 +303,9 @@ func (l *Landscape) startManagerProcess(name, health, metrics string) (*Process,
 	}
 	if l.NoLeaderElection {
 		args = append(args, "--leader-elect=false")
+	}
+	if l.LongTimeouts {
+		args = append(args, "--runtime-timeout=10m", "--render-timeout=10m")
 	}
 	if l.InCluster {
 		args = append(args, "--mode=in-cluster")

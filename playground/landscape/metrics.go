@@ -133,6 +133,6 @@ func (l *Landscape) ensureMetricsClient(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("logging in to the manager's metrics: %w", err)
 	}
-	l.metrics = &http.Client{Transport: authenticated, Timeout: time.Minute}
+	l.metrics = &http.Client{Transport: authenticated, Timeout: 10 * time.Minute}
 	return nil
 }

@@ -90,13 +90,17 @@ func (l *Landscape) applyManagerPermissions(ctx context.Context) error {
 	return nil
 }
 
-// applyObject creates or updates one object. applyObject tries again for about a minute if the API server or its etcd
+// startTimeout is the timeout of a step that a control plane needs before its manager can start. A step takes less than
+// a second on a machine without other work.
+const startTimeout = 10 * time.Minute
+
+// applyObject creates or updates one object. applyObject tries again until startTimeout if the API server or its etcd
 // does not answer in time, which happens on a busy machine.
 func applyObject(ctx context.Context, c client.Client, o *unstructured.Unstructured) error {
 	unstructured.RemoveNestedField(o.Object, "status")
 	unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
 	var last error
-	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7},
+	err := wait.PollUntilContextTimeout(ctx, time.Second, startTimeout, true,
 		func(ctx context.Context) (bool, error) {
 			last = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("landscape"),
 				client.ForceOwnership)
@@ -119,7 +123,7 @@ func isTemporary(err error) bool {
 
 // awaitEstablished waits until a CRD is served.
 func awaitEstablished(ctx context.Context, c client.Client, name string) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 3*time.Minute, true,
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true,
 		func(ctx context.Context) (bool, error) {
 			u := &unstructured.Unstructured{}
 			u.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))

@@ -15,8 +15,9 @@ import (
 // discard is a logger that discards its messages.
 var discard = log.New(io.Discard, "", 0)
 
-// stopTimeout is the time after which Stop kills a process. The manager may use 10 s of it itself.
-const stopTimeout = time.Minute
+// stopTimeout is the time after which Stop kills a process. The manager may use 10 s of it itself, and a busy machine a
+// multiple of that. Only a process that hangs uses all of it.
+const stopTimeout = 10 * time.Minute
 
 // Process is a child process.
 type Process struct {

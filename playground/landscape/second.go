@@ -20,7 +20,7 @@ func (l *Landscape) StartExtraControlPlane(ctx context.Context, clusterName stri
 	}
 	o := &Landscape{
 		Options: Options{Dir: filepath.Join(l.Dir, clusterName), Bin: l.Bin, ManagerArgs: managerArgs, Say: l.Say,
-			NoLeaderElection: l.NoLeaderElection, Host: l.Host},
+			NoLeaderElection: l.NoLeaderElection, LongTimeouts: l.LongTimeouts, Host: l.Host},
 		Clusters: maps.Clone(l.Clusters), Clients: maps.Clone(l.Clients),
 		Registry: l.Registry, RegistryHost: l.RegistryHost,
 	}

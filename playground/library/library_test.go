@@ -30,7 +30,7 @@ import (
 )
 
 // deadline is the timeout of every wait. A wait takes at most a few seconds.
-const deadline = 5 * time.Minute
+const deadline = 20 * time.Minute
 
 // All tests share this cluster; each test has its own namespace.
 var (
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(func() int {
-		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		host, err := cluster.Open(ctx, cluster.Options{Audit: true})
 		if err != nil {
