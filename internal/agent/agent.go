@@ -149,8 +149,9 @@ func New(o Options) (*Agent, error) {
 		client: client, discovery: &discovery{client: raw, answers: map[string]answer{}},
 		queue: a.queue, problems: a.problems,
 		metrics: a.metrics, log: o.Log, timeout: o.WatchTimeout, problemDelay: defaultProblemDelay,
-		removalDelay: defaultRemovalDelay, listSlots: make(chan struct{}, maxLists),
-		running: map[versionedResource]*stream{},
+		removalDelay: defaultRemovalDelay, minDelay: outbox.MinRetryDelay, maxDelay: maxRetryDelay,
+		listSlots: make(chan struct{}, maxLists),
+		running:   map[versionedResource]*stream{},
 	}
 	a.configMap = &objectWatch[configMap]{client: raw, resource: "configmaps",
 		name: o.Watchlist, timeout: o.WatchTimeout, failed: a.reportWatchlistError}

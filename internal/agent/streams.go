@@ -27,6 +27,8 @@ type streams struct {
 	timeout      time.Duration // duration of one watch
 	problemDelay time.Duration // time after which a temporary failure is reported as a problem
 	removalDelay time.Duration // time after which the removal of a watched resource is reported as a problem
+	minDelay     time.Duration // minimum of the upper limit of the delay after a failed request
+	maxDelay     time.Duration // maximum of that limit
 	listSlots    chan struct{} // one for each list that is being read
 	records      atomic.Int64  // number of objects with a record
 

@@ -31,7 +31,7 @@ const (
 	// closedAddress is an address at which nobody listens. Another process can get a free port of freeAddress, but not
 	// this privileged port.
 	closedAddress = "127.0.0.1:1"
-	waitTimeout   = time.Minute // a test that passes does not wait so long
+	waitTimeout   = 10 * time.Minute // a test that passes does not wait so long
 )
 
 // testListener is a Listener that runs in a test, with records of the calls of its callbacks.

@@ -371,7 +371,7 @@ func TestMissingVersion(t *testing.T) {
 // TestServe checks requests over TLS: a client that trusts the CAs in the CRD gets answers, even after a rotation of
 // the certificate without a restart.
 func TestServe(t *testing.T) {
-	const longTimeout = 3 * time.Minute // only a test that fails waits so long, also on a slow machine
+	const longTimeout = 10 * time.Minute // only a test that fails waits so long, also on a slow machine
 	c := newControlPlane(t)
 	w := newWebhook(t, c, nil, func(o *Options) {
 		o.Service, o.URL = "", "https://127.0.0.1:1/convert"

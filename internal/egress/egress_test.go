@@ -18,7 +18,7 @@ import (
 
 // longTimeout is the timeout of connections and of queries for addresses. Only a test that fails waits so long, also on
 // a slow machine.
-const longTimeout = time.Minute
+const longTimeout = 10 * time.Minute
 
 // newTransport returns a Transport with longTimeout.
 func newTransport(o Options) *Transport {

@@ -241,7 +241,7 @@ func TestCloseIdleConnections(t *testing.T) {
 		rt.CloseIdleConnections()
 		select {
 		case <-s.closed:
-		case <-time.After(2 * time.Minute):
+		case <-time.After(longTimeout):
 			t.Fatal("the connection is still open")
 		}
 	}

@@ -218,7 +218,7 @@ func TestDeadline(t *testing.T) {
 
 // TestLiteral renders with a Runner that its user has made without RunnerOrServe.
 func TestLiteral(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longTimeout)
 	defer cancel()
 	chart := chartOf(t, "templates/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
 	ctx = render.WithRunner(ctx, &Runner{Timeout: longTimeout, Memory: 1 << 30})

@@ -20,7 +20,7 @@ import (
 // requests it, and if the object is small and can be read.
 func TestStates(t *testing.T) {
 	defer func(before time.Duration) { stateTimeout = before }(stateTimeout)
-	stateTimeout = 3 * time.Minute // long enough for a slow machine
+	stateTimeout = 10 * time.Minute // long enough for a slow machine
 	var reads, endless atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reads.Add(1)

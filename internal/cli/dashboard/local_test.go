@@ -163,7 +163,7 @@ func TestSlowClients(t *testing.T) {
 	}
 	defer connection.Close() //nolint:errcheck // only read
 	fmt.Fprint(connection, "GET / HTTP/1.1\r\nHost: x\r\n")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	done := make(chan string, 1)
 	go func() {

@@ -37,7 +37,7 @@ func TestWatchWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- diagnosis.Why(ctx, a, c, "runtime-a", "", true) }()

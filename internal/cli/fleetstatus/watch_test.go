@@ -77,7 +77,7 @@ func TestWatchStatus(t *testing.T) {
 	}
 	a := &console.App{Streams: console.Streams{Out: out}, Config: &config.Klm{Output: config.FormatTable},
 		Now: func() time.Time { return fixture.Noon }}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- watchStatus(ctx, a, c, &console.Listing{}, 10) }()

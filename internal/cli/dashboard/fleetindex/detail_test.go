@@ -51,10 +51,10 @@ func start(t *testing.T, x *Index, server *fixture.Server) {
 	t.Cleanup(func() { stop(); <-ended })
 }
 
-// until waits until a condition is true, and fails the test after two minutes.
+// until waits until a condition is true, and fails the test after ten minutes.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not reached: %s", what)
 		}
