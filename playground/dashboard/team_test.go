@@ -252,14 +252,18 @@ func signIn(t *testing.T, p *provider, person string) *http.Client {
 }
 
 // get returns status and body of a page.
-func get(t *testing.T, browser *http.Client, address string) (int, string) {
+func get(t *testing.T, browser *http.Client, address string) (code int, body string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Accept", "text/html")
-	return send(t, browser, r)
+	waitFor(t, "an answer without a timeout of the dashboard", func() bool {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", "text/html")
+		code, body = send(t, browser, r)
+		return code < http.StatusInternalServerError
+	})
+	return code, body
 }
 
 // post sends the form of an action, with the confirmation.

@@ -84,10 +84,11 @@ func (l *landscape) start() error {
 		return err
 	}
 	out, in := io.Pipe()
-	// With a long Lease, the manager remains the leader on a busy machine.
+	// With a long Lease, the manager remains the leader on a busy machine. With long timeouts, slow answers of runtimes
+	// and slow renderings are no failures there.
 	l.process, l.done = exec.Command("bin/playground", "up", "--manager-flag=--otlp-endpoint="+l.spans.endpoint,
-		"--manager-flag=--leader-election-lease-duration=90s", "--manager-flag=--leader-election-renew-deadline=80s"),
-		make(chan error, 1)
+		"--manager-flag=--leader-election-lease-duration=90s", "--manager-flag=--leader-election-renew-deadline=80s",
+		"--manager-flag=--runtime-timeout=10m", "--manager-flag=--render-timeout=10m"), make(chan error, 1)
 	l.process.Dir, l.process.Stdout, l.process.Stderr = folder, in, in
 	if err := l.process.Start(); err != nil {
 		return fmt.Errorf("starting the landscape: %w", err)

@@ -1,12 +1,16 @@
 package landscape
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -86,7 +90,74 @@ func (l *Landscape) applyManagerPermissions(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := l.awaitManagerPermissions(ctx, objects); err != nil {
+		return err
+	}
 	l.granted = o.Set
+	return nil
+}
+
+// awaitManagerPermissions waits until the API server allows everything that the roles of the manager grant. The
+// authorizer of an API server sees a new role after a delay, which is long on a busy machine.
+func (l *Landscape) awaitManagerPermissions(ctx context.Context, objects []*unstructured.Unstructured) error {
+	rules := map[string][]rbacv1.PolicyRule{} // by kind and name of the role
+	for _, o := range objects {
+		if o.GetKind() != "Role" && o.GetKind() != "ClusterRole" {
+			continue
+		}
+		var role rbacv1.ClusterRole // a Role has the same fields
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+			return fmt.Errorf("decoding role %s: %w", o.GetName(), err)
+		}
+		rules[o.GetKind()+"/"+o.GetName()] = role.Rules
+	}
+	for _, o := range objects {
+		if o.GetKind() != "RoleBinding" && o.GetKind() != "ClusterRoleBinding" {
+			continue
+		}
+		var binding rbacv1.ClusterRoleBinding // a RoleBinding has the same fields
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding); err != nil {
+			return fmt.Errorf("decoding binding %s: %w", o.GetName(), err)
+		}
+		for _, subject := range binding.Subjects {
+			if subject.Kind != rbacv1.ServiceAccountKind || subject.Name != "lifecycle-manager" {
+				continue
+			}
+			user := "system:serviceaccount:" + cmp.Or(subject.Namespace, o.GetNamespace()) + ":" + subject.Name
+			for _, rule := range rules[binding.RoleRef.Kind+"/"+binding.RoleRef.Name] {
+				if err := awaitAllowed(ctx, l.Clients[ControlPlane], user, o.GetNamespace(), rule); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// awaitAllowed waits until a user has the right of the first verb and the first resource or path of a rule.
+func awaitAllowed(ctx context.Context, c client.Client, user, namespace string, rule rbacv1.PolicyRule) error {
+	review := authorizationv1.SubjectAccessReviewSpec{User: user}
+	if len(rule.NonResourceURLs) > 0 {
+		review.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: rule.NonResourceURLs[0],
+			Verb: rule.Verbs[0]}
+	} else {
+		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+		review.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: rule.Verbs[0],
+			Group: rule.APIGroups[0], Resource: resource, Subresource: subresource}
+		if len(rule.ResourceNames) > 0 {
+			review.ResourceAttributes.Name = rule.ResourceNames[0]
+		}
+	}
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, startTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			answer := &authorizationv1.SubjectAccessReview{Spec: review}
+			last = c.Create(ctx, answer)
+			return last == nil && answer.Status.Allowed, nil
+		})
+	if err != nil {
+		return fmt.Errorf("waiting until the manager has the right %v: %w", rule, errors.Join(err, last))
+	}
 	return nil
 }
 
