@@ -106,8 +106,8 @@ const (
 )
 
 // calm is the time without reconciles after which the manager is considered to have no work. The manager may defer a
-// write by ten seconds.
-const calm = 12 * time.Second
+// write by ten seconds, and a busy machine may delay it further.
+const calm = 20 * time.Second
 
 // awaitIdleManagerAndSnapshot waits until the manager has no work, and returns the state and the usage.
 func (r *run) awaitIdleManagerAndSnapshot(ctx context.Context) (picture, usage, error) {

@@ -272,8 +272,8 @@ func (h *Host) Start(ctx context.Context, name string) (*Cluster, error) {
 // process if it is not ready within half a minute. Therefore only one API server may start at a time.
 var starting = make(chan struct{}, 1)
 
-// startLock is the name of a file in the folder for temporary files. Its lock is starting for all processes of a user on
-// the machine, because the tests of several packages run at the same time.
+// startLock is the name of a file in the folder for temporary files. Its lock is starting for all processes of a user
+// on the machine, because the tests of several packages run at the same time.
 const startLock = "playground-start.lock"
 
 // awaitTurnToStart waits until no other API server starts, and returns the function that lets the next one start.

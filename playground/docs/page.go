@@ -153,17 +153,22 @@ func (p Page) Run(ctx context.Context, s Shell, from, to int) (output string, _ 
 	return out, nil
 }
 
-// longTimeout is the timeout of every command that waits. A page has timeouts for its readers, which are too short for a
-// busy machine.
+// longTimeout is the timeout of every command that waits. A page has timeouts for its readers, which are too short for
+// a busy machine.
 const longTimeout = "--timeout=60m"
+
+var (
+	timeoutFlag  = regexp.MustCompile(`--timeout=[0-9]+[sm]\b`)
+	waitingByKlm = regexp.MustCompile(`\bklm module test\b|\bklm .* --wait\b`)
+)
 
 // withLongTimeouts replaces the timeouts of commands that wait, and gives longTimeout to those that have a default.
 func withLongTimeouts(script string) string {
-	script = regexp.MustCompile(`--timeout=[0-9]+[sm]\b`).ReplaceAllString(script, longTimeout)
+	script = timeoutFlag.ReplaceAllString(script, longTimeout)
 	lines := strings.Split(script, "\n")
 	for i, line := range lines {
 		if !strings.Contains(line, "--timeout") {
-			lines[i] = regexp.MustCompile(`\bklm module test\b|\bklm .* --wait\b`).ReplaceAllString(line, "$0 "+longTimeout)
+			lines[i] = waitingByKlm.ReplaceAllString(line, "${0} "+longTimeout)
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -74,9 +74,9 @@ var slowMargins = map[string]float64{
 }
 
 // slowness are the latencies in ms, each in the key of a scenario's Latencies, above which a machine is slow. Two and
-// ten seconds are the times after which the manager reads again or writes the progress. A tenth of the upgrades may last
-// longer before their additional requests exceed the usual margins. Edits are made one after the other, so one slow edit
-// shows that the processes were stopped for a time.
+// ten seconds are the times after which the manager reads again or writes the progress. A tenth of the upgrades may
+// last longer before their additional requests exceed the usual margins. Edits are made one after the other, so one
+// slow edit shows that the processes were stopped for a time.
 var slowness = []struct {
 	scenario, latency string
 	most              float64

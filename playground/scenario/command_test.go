@@ -9,19 +9,25 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
 // waitTimeout is the timeout of each wait in a script. A wait normally takes a few seconds. On a busy machine, a
-// runtime may not answer in time; after a few such failures, the manager sends it less than one probe a minute.
-const waitTimeout = 10 * time.Minute
+// runtime may not answer in time; after a few such failures, the manager sends it less than one probe a minute, and
+// repeats a failed reconcile after up to five minutes. A script that shows that the manager does not wait for a time
+// must set this time to more than waitTimeout.
+const waitTimeout = 30 * time.Minute
 
 // scenario is the state of one running script.
 type scenario struct {
@@ -38,10 +44,11 @@ type scenario struct {
 
 	others map[string]*landscape.Process // set by replicas: further replicas of the manager, by name
 
-	marks  map[string]cluster.Mark // set by mark: the start of counting, by cluster
-	pulls  int                     // set by mark: requests to the registry before the mark
-	orders int                     // set by mark: requests to the chart repository before the mark
-	passes map[string]float64      // set by mark: reconciles before the mark, by controller
+	marks    map[string]cluster.Mark // set by mark: the start of counting, by cluster
+	markedAt time.Time               // set by mark
+	pulls    int                     // set by mark: requests to the registry before the mark
+	orders   int                     // set by mark: requests to the chart repository before the mark
+	passes   map[string]float64      // set by mark: reconciles before the mark, by controller
 
 	backups map[string][]unstructured.Unstructured // set by backup: the objects, by name
 
@@ -283,8 +290,9 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 
 	// mark waits until the manager has no work, and then starts a new count.
 	"mark": command((*scenario).mark),
-	// passes CONTROLLER N waits until the controller (kyma, manifest, watcher) has reconciled N times since the mark
-	// and has no more work.
+	// passes [-polls] CONTROLLER N waits until the controller (kyma, manifest, watcher) has reconciled N times since
+	// the mark and has no more work. With -polls, passes does not wait until there is no more work, which a manager
+	// that polls always has.
 	"passes": command((*scenario).awaitPasses),
 	// writes [-sort] [-rollouts] [-events] [-first] CLUSTER [AGENT] prints the requests since the mark that change an
 	// object, one per line, in the order of their answers. writes prints requests of the manager, or of the user agent
@@ -310,10 +318,14 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// none.
 	"once": command((*scenario).once),
 	// metric VALUE NAME [LABEL=VALUE…] waits until the sum of the series of a manager's metric with these labels is
-	// VALUE.
+	// VALUE. With VALUE+, metric waits until the sum is at least VALUE.
 	"metric": command((*scenario).metric),
-	// lines MAX fails if the last output has more lines.
+	// lines [-after=DURATION:MAX] MAX fails if the last output has more lines. most [-after=DURATION:MAX] MAX REGEXP
+	// fails if more lines of the last output match, or none. With -after, the MAX in this flag applies if the time
+	// DURATION has passed since the mark. On a busy machine, the manager writes more often, because it writes the
+	// progress of a module that is not ready after two seconds, and again after ten seconds.
 	"lines": command((*scenario).lines),
+	"most":  command((*scenario).atMost),
 }
 
 // call is one line of a script.
@@ -422,7 +434,8 @@ func (s *scenario) metric(c *call) error {
 	if err := c.want(2, 10, "metric VALUE NAME [LABEL=VALUE…]"); err != nil {
 		return err
 	}
-	want, err := strconv.ParseFloat(c.args[0], 64)
+	number, isLeast := strings.CutSuffix(c.args[0], "+")
+	want, err := strconv.ParseFloat(number, 64)
 	if err != nil {
 		return err
 	}
@@ -439,7 +452,7 @@ func (s *scenario) metric(c *call) error {
 		if err != nil {
 			return false, err.Error()
 		}
-		return got == want, fmt.Sprintf("%s %v is %g", c.args[1], labels, got)
+		return got == want || isLeast && got > want, fmt.Sprintf("%s %v is %g", c.args[1], labels, got)
 	})
 }
 
@@ -453,7 +466,7 @@ func (s *scenario) mark(c *call) error {
 		if err := s.settle(); err != nil {
 			return err
 		}
-		all, err := s.land.Metrics(s.ctx)
+		all, err := s.metrics()
 		if err != nil {
 			return err
 		}
@@ -465,6 +478,7 @@ func (s *scenario) mark(c *call) error {
 		s.marks[name] = cluster.Mark()
 	}
 	s.pulls, s.orders = len(s.land.RegistryRequestsAfter(0)), len(s.land.ChartRequestsAfter(0))
+	s.markedAt = time.Now()
 	return nil
 }
 
@@ -485,31 +499,68 @@ func passesOf(all landscape.Metrics, controller string) float64 {
 	return all.Sum("controller_runtime_reconcile_total", fmt.Sprintf("controller=%q", controller))
 }
 
-// calm is longer than the time between a change and the reconcile that it causes: an agent reports a change up to 500
-// ms after it, and the manager then collects changes for 300 ms. The rest is for requests on a busy machine. A script
-// in which the manager polls runtimes needs a --poll-interval that leaves a gap of this length between all polls.
-const calm = 2 * time.Second
+const (
+	// calm is longer than the time between a change and the reconcile that it causes: an agent reports a change up to
+	// 500 ms after it, and the manager then collects changes for 300 ms. The rest is for requests. A script in which
+	// the manager polls runtimes needs a --poll-interval that leaves a much longer gap between all polls.
+	calm = 2 * time.Second
+	// calmReads is the number of reads that must show no new reconcile. Each read comes after an answer of every API
+	// server, so that the time of all reads grows with the time that the processes need on a busy machine, and a
+	// process that was stopped has time to continue. Without other work, the reads take about the time calm.
+	calmReads = 13
+)
 
-// settle waits until the manager's queues are empty and no reconcile has run for the time calm.
+// settle waits until the manager's queues are empty, and no reconcile has run for the time calm and for calmReads
+// reads.
 func (s *scenario) settle() error {
-	before, since := -1.0, time.Now()
+	before, since, unchanged := -1.0, time.Now(), 0
 	return s.poll(func(ctx context.Context) (bool, string) {
+		began := time.Now()
+		s.awaitAnswers(ctx)
 		all, err := s.land.Metrics(ctx)
 		if err != nil {
 			return false, err.Error()
 		}
 		busy, working := all.Sum("workqueue_depth"), all.Sum("controller_runtime_active_workers")
 		passes := all.Sum("controller_runtime_reconcile_total")
+		unchanged++
 		if busy != 0 || working != 0 || passes == 0 || passes != before {
-			before, since = passes, time.Now()
+			before, since, unchanged = passes, time.Now(), 0
 		}
-		return time.Since(since) >= calm, fmt.Sprintf("%v waiting, %v working, %v passes so far", busy, working, passes)
+		isCalm := time.Since(since) >= calm && unchanged >= calmReads
+		if took := time.Since(began); !isCalm && took > calm/calmReads { // a busy machine
+			select {
+			case <-time.After(took):
+			case <-ctx.Done():
+			}
+		}
+		return isCalm, fmt.Sprintf("%v waiting, %v working, %v passes so far", busy, working, passes)
 	})
+}
+
+// awaitAnswers sends a request to every API server of the scenario, and waits for the answers. The answer of a cluster
+// that is stopped is an error, which has no effect.
+func (s *scenario) awaitAnswers(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, c := range s.land.Clients {
+		wg.Go(func() { _ = c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceDefault}, &corev1.Namespace{}) })
+	}
+	wg.Wait()
+}
+
+// metrics returns the metrics of the manager, as soon as it answers.
+func (s *scenario) metrics() (all landscape.Metrics, err error) {
+	err = s.poll(func(ctx context.Context) (bool, string) {
+		var err error
+		all, err = s.land.Metrics(ctx)
+		return err == nil, fmt.Sprint(err)
+	})
+	return all, err
 }
 
 // awaitPasses waits until a controller has reconciled a number of times since the mark.
 func (s *scenario) awaitPasses(c *call) error {
-	if err := c.want(2, 2, "passes CONTROLLER N"); err != nil {
+	if err := c.want(2, 2, "passes [-polls] CONTROLLER N"); err != nil {
 		return err
 	}
 	n, err := strconv.Atoi(c.args[1])
@@ -524,7 +575,7 @@ func (s *scenario) awaitPasses(c *call) error {
 		done := passesOf(all, c.args[0]) - s.passes[c.args[0]]
 		return done >= float64(n), fmt.Sprintf("%v passes of %s", done, c.args[0])
 	})
-	if err != nil {
+	if err != nil || c.has("polls") {
 		return err
 	}
 	return s.settle()

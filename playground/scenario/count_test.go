@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -232,15 +233,50 @@ func (s *scenario) once(c *call) error {
 }
 
 func (s *scenario) lines(c *call) error {
-	if err := c.want(1, 1, "lines MAX"); err != nil {
+	if err := c.want(1, 1, "lines [-after=DURATION:MAX] MAX"); err != nil {
 		return err
 	}
-	most, err := strconv.Atoi(c.args[0])
+	most, err := s.most(c)
 	if err != nil {
 		return err
 	}
 	if n := len(c.output()); n > most {
 		return fmt.Errorf("%d lines, at most %d are right", n, most)
+	}
+	return nil
+}
+
+// most returns the maximum in the first argument, or the one in the flag -after if its time has passed since the mark.
+func (s *scenario) most(c *call) (int, error) {
+	text := c.args[0]
+	if after := c.flag("after"); after != "" {
+		duration, other, _ := strings.Cut(after, ":")
+		d, err := time.ParseDuration(duration)
+		if err != nil {
+			return 0, fmt.Errorf("-after=%s is not -after=DURATION:MAX: %w", after, err)
+		}
+		if time.Since(s.markedAt) > d {
+			text = other
+		}
+	}
+	return strconv.Atoi(text)
+}
+
+func (s *scenario) atMost(c *call) error {
+	if err := c.want(2, 2, "most [-after=DURATION:MAX] MAX REGEXP"); err != nil {
+		return err
+	}
+	most, err := s.most(c)
+	if err != nil {
+		return err
+	}
+	like, err := regexp.Compile(c.args[1])
+	if err != nil {
+		return err
+	}
+	matching := slices.DeleteFunc(c.output(), func(l string) bool { return !like.MatchString(l) })
+	if n := len(matching); n == 0 || n > most {
+		return fmt.Errorf("%d lines match %q, 1 to %d are right", n, c.args[1], most)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (s *scenario) describe() string {
 	if s.land == nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Minute)
 	defer cancel()
 	var b strings.Builder
 	kcp := s.land.Clients[landscape.ControlPlane]

@@ -60,7 +60,7 @@ type writeKiller struct {
 func TestRolloutKilledAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	k := &writeKiller{scenario: bringUpWith(t, landscape.Options{Runtimes: []string{"runtime-a", "runtime-b"},
-		ManagerArgs: alive}), kinds: map[string]bool{}}
+		LongTimeouts: true, ManagerArgs: alive}), kinds: map[string]bool{}}
 	if err := k.prepare(); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func (k *writeKiller) record(wrong string) {
 }
 
 // maxKills is more than the number of writes during a move. The writes of a manager that makes no progress exceed it.
-const maxKills = 100
+const maxKills = 1000
 
 // move sets the version of the channel, and starts the manager after each kill until both runtimes have the version.
 // Each start of the manager has the time of a poll to lead to the next kill or to the end.

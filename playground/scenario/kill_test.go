@@ -157,7 +157,8 @@ var alive = []string{"--leader-elect=false", "--custom-state-check=false"}
 // bringUp starts a landscape with runtime-a. The landscape is removed when the test ends.
 func bringUp(t testing.TB, flags ...string) *scenario {
 	t.Helper()
-	return bringUpWith(t, landscape.Options{Runtimes: []string{"runtime-a"}, ManagerArgs: flags})
+	return bringUpWith(t, landscape.Options{Runtimes: []string{"runtime-a"}, LongTimeouts: true,
+		ManagerArgs: flags})
 }
 
 // bringUpWith is bringUp with options of the landscape.
@@ -389,25 +390,31 @@ func (k *killing) await(c chapter) error {
 }
 
 // lasting is the time for which a state must stay the same to be the end state of a chapter. It is longer than the
-// ten seconds after which the manager saves progress that it has deferred.
-const lasting = 15 * time.Second
+// ten seconds after which the manager saves progress that it has deferred. On a busy machine, the deferred save takes
+// longer, and so do the reads of the state: lastingReads of them must show the same state. Without other work on the
+// machine, they take less than lasting.
+const (
+	lasting      = 15 * time.Second
+	lastingReads = 50
+)
 
 // remember waits until the state of the control plane and the runtime stays the same for the time lasting, and records
 // this state. All later chapters with the same end must result in the same state.
 func (k *killing) remember(c chapter) error {
 	var got picture
-	since := time.Now()
+	since, same := time.Now(), 0
 	if err := k.poll(func(ctx context.Context) (bool, string) {
 		now, err := k.look(ctx)
 		if err != nil {
-			since = time.Now()
+			since, same = time.Now(), 0
 			return false, err.Error()
 		}
+		same++
 		diff := cmp.Diff(got, now)
 		if diff != "" {
-			got, since = now, time.Now()
+			got, since, same = now, time.Now(), 0
 		}
-		return time.Since(since) >= lasting, "(-before +now)\n" + diff
+		return time.Since(since) >= lasting && same >= lastingReads, "(-before +now)\n" + diff
 	}); err != nil {
 		return err
 	}
@@ -474,7 +481,7 @@ func (k *killing) look(ctx context.Context) (p picture, err error) {
 
 // checkSteps returns an error if the lists of steps in this test differ from the steps in the manager's metrics.
 func (k *killing) checkSteps() error {
-	metrics, err := k.land.Metrics(k.ctx)
+	metrics, err := k.metrics()
 	if err != nil {
 		return err
 	}

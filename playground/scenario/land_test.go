@@ -32,7 +32,7 @@ import (
 
 func (s *scenario) up(c *call) error {
 	if err := s.bringUp(landscape.Options{Runtimes: c.args, InCluster: c.has("in-cluster"), Ingress: c.has("ingress"),
-		NoLeaderElection: !c.has("elect"), ManagerArgs: c.flags["manager"]}); err != nil {
+		NoLeaderElection: !c.has("elect"), LongTimeouts: true, ManagerArgs: c.flags["manager"]}); err != nil {
 		return err
 	}
 	s.setAddresses(c)

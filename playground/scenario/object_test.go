@@ -38,6 +38,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	"oldtemplate":        v1alpha1.GroupVersion.WithKind("ModuleTemplate"),
 	"sample":             sample.GroupVersion.WithKind("Sample"),
 	"namespace":          corev1.SchemeGroupVersion.WithKind("Namespace"),
+	"node":               corev1.SchemeGroupVersion.WithKind("Node"),
 	"configmap":          corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 	"secret":             corev1.SchemeGroupVersion.WithKind("Secret"),
 	"serviceaccount":     corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
@@ -60,7 +61,7 @@ var kinds = map[string]schema.GroupVersionKind{
 }
 
 // clusterScoped lists the short names of the cluster-scoped kinds.
-var clusterScoped = []string{"namespace", "clusterrole", "clusterrolebinding", "crd", "webhooks"}
+var clusterScoped = []string{"namespace", "node", "clusterrole", "clusterrolebinding", "crd", "webhooks"}
 
 // object is the location of an object.
 type object struct {
