@@ -147,11 +147,9 @@ func New(o Options) (*Agent, error) {
 	a.admission = &admission{add: a.queue.Add, metrics: a.metrics}
 	a.streams = &streams{
 		client: client, discovery: &discovery{client: raw, answers: map[string]answer{}},
-		queue: a.queue, problems: a.problems,
-		metrics: a.metrics, log: o.Log, timeout: o.WatchTimeout, problemDelay: defaultProblemDelay,
-		removalDelay: defaultRemovalDelay, minDelay: outbox.MinRetryDelay, maxDelay: maxRetryDelay,
-		listSlots: make(chan struct{}, maxLists),
-		running:   map[versionedResource]*stream{},
+		queue: a.queue, problems: a.problems, metrics: a.metrics, log: o.Log, timeout: o.WatchTimeout,
+		problemDelay: defaultProblemDelay, removalDelay: defaultRemovalDelay, listSlots: make(chan struct{}, maxLists),
+		retryDelays: [2]time.Duration{outbox.MinRetryDelay, maxRetryDelay}, running: map[versionedResource]*stream{},
 	}
 	a.configMap = &objectWatch[configMap]{client: raw, resource: "configmaps",
 		name: o.Watchlist, timeout: o.WatchTimeout, failed: a.reportWatchlistError}
