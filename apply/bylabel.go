@@ -11,9 +11,10 @@ import (
 )
 
 // ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces. ListByLabel
-// sends one request. ListByLabel returns at most limit objects. The result "more" is true if the cluster has more than
-// limit matching objects. An error with reason KindUnknown means that the cluster does not serve the kind in the API
-// version of gvk, so no object of the kind can exist in this API version.
+// sends one request. ListByLabel returns at most limit objects; limit is at least 1. A response with more objects is an
+// error. The result "more" is true if the cluster has more than limit matching objects. An error with reason
+// KindUnknown means that the cluster does not serve the kind in the API version of gvk, so no object of the kind can
+// exist in this API version.
 func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, limit int) (
 	found []ObjectMetadata, more bool, err error) {
 	res, err := c.resourceOf(ctx, gvk)
@@ -86,16 +87,20 @@ type Labelled struct {
 
 // ListAllByLabel returns the metadata of the objects of all kinds that match a label selector, in all namespaces, at
 // most limitPerKind objects of each kind. ListAllByLabel leaves out kinds whose objects are mostly created by the
-// cluster itself. ListAllByLabel sends two discovery requests, and one list request for each kind.
+// cluster itself. ListAllByLabel sends two discovery requests, and one list request for each kind. If the metadata of
+// all objects needs more than 32 MiB of memory, ListAllByLabel returns an error.
 func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limitPerKind int) (Labelled, error) {
 	kinds, err := c.discoverListableDeletableKinds(ctx)
 	if err != nil {
 		return Labelled{}, err
 	}
 	pages, errs := make([]page, len(kinds)), make([]error, len(kinds))
+	var total listTotal
 	err = c.forEachConcurrently(len(kinds), func(i int) error {
-		pages[i], errs[i] = c.listPage(ctx, kinds[i].gvk.GroupVersion(), kinds[i].resource, "",
-			&pageQuery{limit: limitPerKind, selector: selector})
+		if errs[i] = total.add(0, kinds[i].plural); errs[i] != nil {
+			return errs[i] // another list has exceeded the limit: send no more requests
+		}
+		pages[i], errs[i] = c.listFirstByLabel(ctx, kinds[i], selector, limitPerKind, &total)
 		if reasonIs(errs[i], RuntimeForbidden) {
 			return nil
 		}
@@ -118,14 +123,34 @@ func (c *Cluster) ListAllByLabel(ctx context.Context, selector string, limitPerK
 			o.Kind, o.Keep = kind.gvk.Kind, o.isKept()
 			all.Items = append(all.Items, o)
 		}
-		if pages[i].next != "" {
+		if pages[i].hasMore || pages[i].next != "" {
 			all.More = append(all.More, kind.gvk.GroupKind())
 		}
 	}
 	return all, nil
 }
 
-// Annotation returns the value of an annotation. Annotation returns "" if the object does not have the annotation.
+// listFirstByLabel returns the first objects of a kind for ListAllByLabel, at most limit objects. An aggregated API
+// server may ignore the limit; then listFirstByLabel leaves out the other objects.
+func (c *Cluster) listFirstByLabel(ctx context.Context, kind listedKind, selector string, limit int,
+	total *listTotal) (page, error) {
+	found, err := c.listPage(ctx, kind.gvk.GroupVersion(), kind.resource, "",
+		&pageQuery{limit: limit, selector: selector, isAnyKind: true})
+	if err == nil {
+		err = total.add(found.bytes, kind.plural)
+	}
+	if err != nil {
+		return page{}, err
+	}
+	if len(found.items) > limit {
+		found.items, found.hasMore = found.items[:limit:limit], true
+	}
+	return found, nil
+}
+
+// Annotation returns the value of one of the annotations that this package defines, such as AnnotationOwnedBy.
+// Annotation returns "" if the object does not have the annotation, and for every other annotation, because a list does
+// not keep other annotations.
 func (f *ObjectMetadata) Annotation(key string) string { return f.annotations[key] }
 
 // IsAppliedBy reports whether a field manager has applied fields of the object.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,8 +32,37 @@ type ObjectMetadata struct {
 	// Owners are the owner references of the object.
 	Owners []metav1.OwnerReference
 
-	annotations map[string]string
-	appliers    []string // the field managers that have applied fields
+	annotations map[string]string // those in keptAnnotations
+	appliers    []string          // the field managers that have applied fields
+}
+
+// annotationRevision is the annotation with the revision of a ReplicaSet.
+const annotationRevision = "deployment.kubernetes.io/revision"
+
+// keptAnnotations are the annotations that ObjectMetadata contains. Other annotations of an object, such as the last
+// configuration that kubectl has applied, may have up to 256 KiB, and nobody reads them in a list.
+var keptAnnotations = []string{AnnotationOwnedBy, AnnotationCoOwners, AnnotationAdopted, AnnotationPrune,
+	annotationRevision}
+
+// bytes returns the memory that the metadata needs, in bytes. The names of group, version and kind are not counted,
+// because all objects of a list share them.
+func (m *ObjectMetadata) bytes() int {
+	n := objectBytes + len(m.Namespace) + len(m.Name) + len(m.UID) + len(m.ResourceVersion)
+	for _, list := range [][]string{m.Finalizers, m.appliers} {
+		for _, text := range list {
+			n += stringBytes + len(text)
+		}
+	}
+	for _, texts := range []map[string]string{m.Labels, m.annotations} {
+		for key, value := range texts {
+			n += 2*stringBytes + len(key) + len(value)
+		}
+	}
+	for i := range m.Owners {
+		o := &m.Owners[i]
+		n += ownerBytes + len(o.APIVersion) + len(o.Kind) + len(o.Name) + len(o.UID)
+	}
+	return n
 }
 
 // Get reads one object. The Ref of a namespaced kind must have a namespace. Get returns an error with reason
@@ -161,15 +191,20 @@ func encodeForCreate(obj *unstructured.Unstructured, rejectsExisting bool) (*buf
 
 // List returns the metadata of the objects of a kind in one namespace, in pages of 500. The namespace "" means all
 // namespaces. An error with reason KindUnknown means that the cluster does not serve the kind in the API version of
-// gvk, so no object of the kind can exist in this API version.
+// gvk, so no object of the kind can exist in this API version. If the metadata needs more than 32 MiB of memory, List
+// returns an error; the metadata of 30,000 custom resources with five labels each needs less.
 func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespace string) ([]ObjectMetadata, error) {
 	res, err := c.resourceOf(ctx, gvk)
 	if err != nil {
 		return nil, err
 	}
 	var all []ObjectMetadata
+	var total listTotal
 	for q := (pageQuery{limit: listed}); ; {
 		found, err := c.listPage(ctx, gvk.GroupVersion(), res, namespace, &q)
+		if err == nil {
+			err = total.add(found.bytes, res.plural)
+		}
 		if err != nil {
 			c.forgetIfUnknown(gvk, err)
 			return nil, err
@@ -192,13 +227,58 @@ const (
 	listed = 500
 	// maxPages is the maximum number of pages of a list.
 	maxPages = 200
+	// maxListBytes is the maximum memory, in bytes, of the metadata that one call keeps of all pages of all its lists.
+	// A usual object with five labels, a finalizer and an owner needs about 1 KiB, so a list of 30,000 objects is
+	// within the limit. A runtime has at most a few thousand custom resources of a module, and an inventory of 20,000
+	// objects does not fit into a Manifest.
+	maxListBytes = 32 << 20
+	// maxPageBytes and maxPageBytesPerObject limit the memory of the metadata of one page, in bytes: maxPageBytes, and
+	// maxPageBytesPerObject for each object that the page may have. An object in etcd has at most 1.5 MiB, so a page
+	// with one object is within the limit.
+	maxPageBytes          = 2 << 20
+	maxPageBytesPerObject = 4 << 10
+
+	// objectBytes is the memory of an ObjectMetadata without its texts and lists, in bytes. objectBytes also limits the
+	// number of objects in maxListBytes, to 131,072.
+	objectBytes = 256
+	// stringBytes is the memory of a string without its text, in bytes.
+	stringBytes = 16
+	// ownerBytes is the memory of an owner reference without its texts, in bytes.
+	ownerBytes = 80
 )
+
+// listTotal counts what one call of a function keeps of all pages of all its lists. The zero value is ready to use. A
+// listTotal is safe for concurrent use.
+type listTotal struct {
+	bytes atomic.Int64
+	pages atomic.Int64 // the pages after the first page of each list
+}
+
+// add adds the memory of a page, in bytes. If the sum exceeds maxListBytes, add returns an error.
+func (t *listTotal) add(bytes int, plural string) error {
+	if t.bytes.Add(int64(bytes)) > maxListBytes {
+		return tooLargeList(plural, maxListBytes)
+	}
+	return nil
+}
+
+// tooLargeList returns the Error of a list whose metadata needs more memory than the limit, in bytes.
+func tooLargeList(plural string, limit int) *Error {
+	return &Error{Operation: "listing " + clipMessage(plural), reason: ServerFault,
+		Message: fmt.Sprintf("names, labels, owners and finalizers of the objects need more than %d MiB of memory",
+			limit>>20),
+		advice: "delete objects of this kind that are not needed, or remove labels and owner references from them; " +
+			"the list is retried"}
+}
 
 // pageQuery selects one page of a list: its size and where it begins.
 type pageQuery struct {
 	limit    int    // maximum number of objects
 	selector string // label selector; "" selects all objects
 	next     string // the continue token of the previous page; "" for the first page
+	// isAnyKind means that the kind comes from discovery. The API server of the kind may be an aggregated one. Such an
+	// API server may ignore the limit, so the caller has to limit the objects of a page and their memory.
+	isAnyKind bool
 
 	pages int // the number of pages before this one
 }
@@ -247,14 +327,17 @@ func endlessList(plural string) *Error {
 // page is one page of a list.
 type page struct {
 	items     []ObjectMetadata
+	bytes     int    // the memory that the items need
 	next      string // the continue token of the next page; "" for the last page
 	remaining int    // the number of objects after this page; 0 if the API server does not count them
+	hasMore   bool   // objects of this page were left out
 }
 
 // errNoList is the error for a response that is not a list.
 var errNoList = errors.New("it is a list without resourceVersion")
 
-// listPage requests and decodes one page of a list.
+// listPage requests and decodes one page of a list. A page with more objects than were requested is an error, unless
+// the API server may be an aggregated one.
 func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace string,
 	q *pageQuery) (page, error) {
 	var list struct {
@@ -278,20 +361,35 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 		operation: "listing " + res.plural}
 	err := c.requestPageShrinkingIfTooLarge(ctx, &r, q, func(_ int, body []byte) error {
 		err := json.Unmarshal(body, &list)
-		if err == nil && list.Metadata.ResourceVersion == "" {
-			err = errNoList
+		switch {
+		case err != nil:
+			return err
+		case list.Metadata.ResourceVersion == "":
+			return errNoList
+		case len(list.Items) > q.limit && !q.isAnyKind:
+			return fmt.Errorf("it is a list of %d objects, although at most %d were requested", len(list.Items),
+				q.limit)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return page{}, err
 	}
+	maxBytes := maxPageBytes + q.limit*maxPageBytesPerObject
 	found := page{next: list.Metadata.Continue, remaining: list.Metadata.RemainingItemCount}
 	for i := range list.Items {
 		m := &list.Items[i].Metadata
 		f := ObjectMetadata{Ref: Ref{Group: version.Group, Version: version.Version, Namespace: m.Namespace,
 			Name: m.Name}, UID: m.UID, ResourceVersion: m.ResourceVersion, Finalizers: m.Finalizers, Labels: m.Labels,
-			Owners: m.OwnerReferences, annotations: m.Annotations}
+			Owners: m.OwnerReferences}
+		for _, key := range keptAnnotations {
+			if value, ok := m.Annotations[key]; ok {
+				if f.annotations == nil {
+					f.annotations = map[string]string{}
+				}
+				f.annotations[key] = value
+			}
+		}
 		if m.DeletionTimestamp != nil {
 			f.DeletionTime = m.DeletionTimestamp.Time
 		}
@@ -301,6 +399,9 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 			}
 		}
 		found.items = append(found.items, f)
+		if found.bytes += f.bytes(); found.bytes > maxBytes && !q.isAnyKind {
+			return page{}, tooLargeList(res.plural, maxBytes)
+		}
 	}
 	return found, nil
 }

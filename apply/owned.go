@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -19,9 +20,10 @@ import (
 // applied such an object.
 //
 // ListOwned is used to restore an inventory that was lost. ListOwned is expensive: it sends two discovery requests, and
-// one list of metadata for each kind. The result refused has the kinds that the credential may not list: the
-// installation may have objects of these kinds that ListOwned does not return. ListOwned does not list kinds whose
-// objects are created by the cluster itself, such as Leases.
+// one list of metadata for each kind. If the lists have more than 200 pages in addition to the first page of each kind,
+// or the returned objects need more than 32 MiB of memory, ListOwned returns an error. The result refused has the kinds
+// that the credential may not list: the installation may have objects of these kinds that ListOwned does not return.
+// ListOwned does not list kinds whose objects are created by the cluster itself, such as Leases.
 func (c *Cluster) ListOwned(ctx context.Context, installation, appliedBy, selector string) (
 	owned []Ref, refused []RefusedKind, err error) {
 	kinds, err := c.discoverListableDeletableKinds(ctx)
@@ -31,8 +33,9 @@ func (c *Cluster) ListOwned(ctx context.Context, installation, appliedBy, select
 	found := make([][]Ref, len(kinds))
 	forbidden := make([]*Error, len(kinds))
 	errs := make([]error, len(kinds))
+	own := ownedQuery{installation: installation, appliedBy: appliedBy, selector: selector}
 	err = c.forEachConcurrently(len(kinds), func(i int) error {
-		found[i], errs[i] = c.listOwnedKind(ctx, kinds[i], installation, appliedBy, selector)
+		found[i], errs[i] = c.listOwnedKind(ctx, kinds[i], &own)
 		if e, ok := errors.AsType[*Error](errs[i]); ok && e.Code == http.StatusForbidden {
 			forbidden[i], errs[i] = e, nil
 		}
@@ -59,11 +62,22 @@ type RefusedKind struct {
 	Err *Error
 }
 
+// refBytes is the memory of a Ref without its texts, in bytes.
+const refBytes = 96
+
+// ownedQuery has the parameters of one call of ListOwned, and counts what the call keeps.
+type ownedQuery struct {
+	installation, appliedBy, selector string
+	total                             listTotal
+}
+
 // listOwnedKind is ListOwned for the objects of one kind.
-func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, installation, appliedBy, selector string) (
-	[]Ref, error) {
+func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, own *ownedQuery) ([]Ref, error) {
 	var refs []Ref
-	for q := (pageQuery{limit: listed, selector: selector}); ; {
+	for q := (pageQuery{limit: listed, selector: own.selector, isAnyKind: true}); ; {
+		if err := own.total.add(0, kind.plural); err != nil {
+			return nil, err // the list of another kind has exceeded the limit: send no more requests
+		}
 		found, err := c.listPage(ctx, kind.gvk.GroupVersion(), kind.resource, "", &q)
 		switch {
 		case isNotFoundOrUnserved(err) || err != nil && isMethodNotAllowed(err):
@@ -73,8 +87,11 @@ func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, installati
 		}
 		for i := range found.items {
 			found.items[i].Kind = kind.gvk.Kind
-			if ref, ok := found.items[i].refIfOwnedBy(installation, appliedBy); ok {
+			if ref, ok := found.items[i].refIfOwnedBy(own.installation, own.appliedBy); ok {
 				refs = append(refs, ref)
+				if err := own.total.add(refBytes+len(ref.Namespace)+len(ref.Name), kind.plural); err != nil {
+					return nil, err
+				}
 			}
 		}
 		if found.next == "" {
@@ -82,6 +99,10 @@ func (c *Cluster) listOwnedKind(ctx context.Context, kind listedKind, installati
 		}
 		if !q.advanceTo(found.next) {
 			return nil, endlessList(kind.plural)
+		}
+		if own.total.pages.Add(1) >= maxPages {
+			return nil, &Error{Operation: "listing " + kind.plural, reason: RuntimeUnreachable,
+				Message: fmt.Sprintf("the lists of all kinds have %d pages more than there are kinds", maxPages)}
 		}
 	}
 }

@@ -78,3 +78,35 @@ func TestListOwned(t *testing.T) {
 		t.Error("a list that failed was not reported: the inventory would lack objects")
 	}
 }
+
+// TestListOwnedLimits checks that the pages and the memory of all lists together are limited.
+func TestListOwnedLimits(t *testing.T) {
+	owned := fmt.Sprintf(`"name":%q,"uid":"u","annotations":{%q:"ns/m"},"managedFields":[{"manager":"me",`+
+		`"operation":"Apply"}]`, strings.Repeat("x", 5<<10), AnnotationOwnedBy)
+	cases := map[string]struct {
+		reason     string
+		last, n    int // see pagesScript
+		want       string
+		wantedSent int // requests in addition to the two of discovery
+	}{
+		"Endless": {"an endless list", -1, 0, RuntimeUnreachable, maxPages},
+		// The first pages of two kinds, and 199 more.
+		"Pages":  {"a list of 150 pages for each kind", 150, 0, RuntimeUnreachable, maxPages + 1},
+		"Memory": {"500 objects of 5.1 KiB in each page", -1, listed, ServerFault, 13},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.setScript("GET /api", jsonScript(discoveryOf(3)))
+			s.setScript("GET /apis", jsonScript(`{"kind":"APIGroupDiscoveryList","items":[]}`))
+			for i := range 3 {
+				s.setScript(fmt.Sprintf("GET /api/v1/things%d", i), pagesScript(tc.last, tc.n, owned))
+			}
+			c := s.cluster(ClusterOptions{MaxConcurrentRequests: 1})
+			_, _, err := c.ListOwned(t.Context(), "ns/m", "me", "of=us")
+			if n := len(s.takeRequests()) - 2; !reasonIs(err, tc.want) || n != tc.wantedSent {
+				t.Errorf("%s: got %v after %d requests, want %s after %d", tc.reason, err, n, tc.want, tc.wantedSent)
+			}
+		})
+	}
+}

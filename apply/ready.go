@@ -290,7 +290,7 @@ func (c *Cluster) newestTemplateHash(ctx context.Context, u *unstructured.Unstru
 	}
 	hash, newest := "", -1
 	for _, s := range sets.items {
-		revision, err := strconv.Atoi(s.annotations["deployment.kubernetes.io/revision"])
+		revision, err := strconv.Atoi(s.annotations[annotationRevision])
 		if err == nil && revision > newest && s.Labels["pod-template-hash"] != "" {
 			hash, newest = s.Labels["pod-template-hash"], revision
 		}
