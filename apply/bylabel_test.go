@@ -232,3 +232,35 @@ func discoveryOf(n int) string {
 	return `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[{"version":"v1","resources":[` +
 		strings.Join(kinds, ",") + `]}]}]}`
 }
+
+// TestTooManyKinds checks that a cluster with too many kinds is an error before the first list, and that no kind counts
+// as if it had no objects: a namespace that may contain objects is not deleted.
+func TestTooManyKinds(t *testing.T) {
+	s, c, _ := installed(t)
+	s.setScript("GET /api", jsonScript(discoveryOf(maxKinds+1)))
+	s.setScript("GET /apis", jsonScript(`{"kind":"APIGroupDiscoveryList","items":[]}`))
+	check := func(what string, err error) {
+		t.Helper()
+		if !reasonIs(err, ServerFault) || !strings.Contains(err.Error(), "more than 5000 kinds") {
+			t.Errorf("%s: got %v, want too many kinds", what, err)
+		}
+		for _, sent := range s.takeRequests() {
+			if strings.Contains(sent, "/things") {
+				t.Fatalf("%s: sent %s, want no list", what, sent)
+			}
+		}
+	}
+	_, err := c.ListAllByLabel(t.Context(), "of=us", 7)
+	check("all kinds", err)
+	_, _, err = c.ListOwned(t.Context(), "n/m", "me", "of=us")
+	check("owned objects", err)
+	result, err := c.DeleteOwned(t.Context(), []Ref{{Version: "v1", Kind: "Namespace", Name: "mod"}}, nil,
+		&Ownership{Name: "n/m", Title: "module m", RecordedAreOwn: true})
+	if err == nil && len(result.Remaining) == 1 {
+		err = result.Remaining[0].Err
+	}
+	check("a namespace", err)
+	if !slices.Contains(s.paths(), namespacePath) {
+		t.Error("the namespace was deleted although its content is unknown")
+	}
+}

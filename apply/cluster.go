@@ -215,7 +215,10 @@ func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, boo
 	if err != nil {
 		return ref, resource{}, false, err
 	}
-	for _, v := range versions {
+	for n, v := range versions {
+		if n == maxVersions {
+			return ref, resource{}, false, tooManyVersions(ref.Group, len(versions))
+		}
 		if v == ref.Version {
 			continue
 		}

@@ -20,6 +20,19 @@ const (
 	namesShown = 3  // of each kind in the message
 )
 
+// maxKinds is the maximum number of kinds of a cluster whose objects are listed, each with a request of its own. A
+// cluster with many operators has up to 1,500 kinds, and a cluster with the whole Crossplane providers of three clouds
+// has about 4,000. More kinds are an error: if some kinds were left out, objects of these kinds would seem not to
+// exist.
+const maxKinds = 5000
+
+// tooManyKinds returns the Error of a cluster with more than maxKinds kinds.
+func tooManyKinds() *Error {
+	return &Error{Operation: "reading which kinds are served", reason: ServerFault,
+		Message: fmt.Sprintf("the cluster serves more than %d kinds whose objects can be listed", maxKinds),
+		advice:  "delete CustomResourceDefinitions that are not needed; it is retried"}
+}
+
 // listedKind is a namespaced kind that can be listed.
 type listedKind struct {
 	gvk schema.GroupVersionKind
@@ -170,6 +183,9 @@ func (c *Cluster) namespacedKinds(ctx context.Context) (deletable []listedKind, 
 			}
 		}
 	})
+	if err == nil && len(deletable) > maxKinds {
+		return nil, nil, tooManyKinds()
+	}
 	return deletable, all, err
 }
 
@@ -185,6 +201,9 @@ func (c *Cluster) discoverListableDeletableKinds(ctx context.Context) ([]listedK
 			kinds = append(kinds, kind)
 		}
 	})
+	if err == nil && len(kinds) > maxKinds {
+		return nil, tooManyKinds()
+	}
 	return kinds, err
 }
 

@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -108,7 +109,10 @@ func (c *Cluster) discoverKindByPlural(ctx context.Context, group, plural string
 	if err != nil {
 		return schema.GroupVersionKind{}, resource{}, err
 	}
-	for _, v := range versions {
+	for n, v := range versions {
+		if n == maxVersions {
+			return schema.GroupVersionKind{}, resource{}, tooManyVersions(group, len(versions))
+		}
 		gv := schema.GroupVersion{Group: group, Version: v}
 		kinds, err := c.servedKinds(ctx, gv)
 		if err != nil {
@@ -126,6 +130,20 @@ func (c *Cluster) discoverKindByPlural(ctx context.Context, group, plural string
 	}
 	c.rememberUnserved(unserved)
 	return schema.GroupVersionKind{}, resource{}, nil
+}
+
+// maxVersions is the maximum number of versions of an API group in which a kind is searched, each with a request of its
+// own. Most groups have up to five versions; a group for the API of a cloud, such as containerservice.azure.com, has
+// up to 30. If the kind is in none of the first maxVersions versions and the group has more, the search ends with an
+// error: the kind may be in one of the other versions, so it must not count as unserved.
+const maxVersions = 50
+
+// tooManyVersions returns the Error of an API group that has more than maxVersions versions.
+func tooManyVersions(group string, found int) *Error {
+	return &Error{Operation: "reading which versions are served of " + group, reason: ServerFault,
+		Message: fmt.Sprintf("the cluster serves %d versions of the group, and none of the first %d has the kind",
+			found, maxVersions),
+		advice: "remove versions that are not needed from the CustomResourceDefinitions of this group; it is retried"}
 }
 
 // servedVersions returns the versions in which the cluster serves an API group. API servers list the preferred version

@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -121,4 +123,44 @@ func TestLocate(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", c2.reason, got, err, c2.want)
 		}
 	}
+}
+
+// TestTooManyVersions checks that a kind is searched in a limited number of versions, and that a kind that was not
+// found in them does not count as unserved: its objects would count as deleted.
+func TestTooManyVersions(t *testing.T) {
+	for _, tc := range []struct {
+		reason   string
+		versions int
+		want     string // reason of the error; "" for an unserved kind
+	}{
+		{"all versions are searched", maxVersions, ""},
+		{"some versions are not searched", maxVersions + 1, ServerFault},
+	} {
+		s := newServer(t)
+		c := s.cluster(ClusterOptions{})
+		for i := range tc.versions {
+			s.serveKind(fmt.Sprintf("example.com/v1beta%d Other others", i+1))
+		}
+		found, err := c.ListInstances(t.Context(), "things.example.com", 3, "")
+		if got := reasonOf(err); got != tc.want || found.Kind.Kind != "" {
+			t.Errorf("%s: got %+v, %v, want reason %q", tc.reason, found, err, tc.want)
+		}
+		if n := len(s.takeRequests()); n != 1+maxVersions {
+			t.Errorf("%s: %d requests, want one for the group and %d for versions", tc.reason, n, maxVersions)
+		}
+
+		thing := Ref{Group: "example.com", Version: "v1", Kind: "Thing", Namespace: "default", Name: "default"}
+		result, err := c.Delete(t.Context(), []Ref{thing}, nil)
+		if done := err == nil && result.Done(); done != (tc.want == "") {
+			t.Errorf("%s: got %+v, %v: the object counts as deleted: %t", tc.reason, result, err, done)
+		}
+	}
+}
+
+// reasonOf returns the reason of an Error, or "".
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Reason()
+	}
+	return ""
 }
