@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -22,6 +23,20 @@ const versionPath = "/version"
 // enough for all charts of one reconcile. capabilitiesCachePeriod is so short that a kind is found soon after another
 // module has installed it.
 const capabilitiesCachePeriod = 10 * time.Second
+
+// The capabilities of a cluster stay in memory as long as the connection, so their size is limited.
+const (
+	// maxVersionBytes is the maximum length of the version of a cluster, in bytes; a longer version is clipped. The
+	// versions of cloud providers, such as "v1.34.2-gke.1234000", have up to 30 bytes.
+	maxVersionBytes = 64
+	// maxAPIBytes is the maximum memory of the APIs of a cluster, in bytes. A cluster with 4,000 kinds in two versions
+	// each needs 1 MiB. More is an error: a chart must not be rendered as if an API did not exist.
+	maxAPIBytes = 4 << 20
+	// maxGroupVersions is the maximum number of groups and versions that an API server without aggregated discovery
+	// may serve, because each of them needs a request. A cluster with many operators has up to 300; a cluster with the
+	// whole Crossplane providers of three clouds has about 1,000.
+	maxGroupVersions = 2000
+)
 
 // cachedCapabilities has the version and the APIs that an API server returned, and the time of the response.
 type cachedCapabilities struct {
@@ -51,7 +66,8 @@ func (c *Cluster) Capabilities(ctx context.Context, queries []string) (render.Ca
 		}); err != nil {
 			return render.Capabilities{}, err
 		}
-		known.KubeVersion, known.version, fresh = answer.GitVersion, c.now(), false
+		version := answer.GitVersion[:min(len(answer.GitVersion), maxVersionBytes)]
+		known.KubeVersion, known.version, fresh = strings.Clone(version), c.now(), false
 	}
 	if apis && c.now().Sub(known.apis) > capabilitiesCachePeriod {
 		served, err := c.servedAPIs(ctx)
@@ -111,13 +127,30 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 				versions = append(versions, v.GroupVersion)
 			}
 		}
+		if len(versions) > maxGroupVersions {
+			return nil, tooManyAPIs(fmt.Sprintf("%d groups and versions", maxGroupVersions))
+		}
 		for _, version := range versions {
 			if err := c.addServedAPIs(ctx, version, served); err != nil {
 				return nil, err
 			}
 		}
 	}
+	bytes := 0
+	for api := range served {
+		bytes += stringBytes + len(api)
+	}
+	if bytes > maxAPIBytes {
+		return nil, tooManyAPIs(fmt.Sprintf("%d MiB of names", maxAPIBytes>>20))
+	}
 	return slices.Sorted(maps.Keys(served)), nil
+}
+
+// tooManyAPIs returns the Error of a cluster that serves more APIs than the limit.
+func tooManyAPIs(limit string) *Error {
+	return &Error{Operation: "reading which APIs the cluster serves", reason: ServerFault,
+		Message: "the cluster serves more than " + limit,
+		advice:  "delete CustomResourceDefinitions and APIServices that are not needed; it is retried"}
 }
 
 // addServedAPIs adds the kinds of one group and version to the served APIs. An API service that is not available serves
