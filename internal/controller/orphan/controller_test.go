@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -370,6 +371,75 @@ func TestSweepKeepsObjectsOfOthers(t *testing.T) {
 			if got := s.deletes(); len(got) > 0 != (c.deletes || c.changed) || slices.Contains(got,
 				"DELETE without a precondition") {
 				t.Errorf("%s: deleted %q, want %t", c.reason, got, c.deletes)
+			}
+		})
+	}
+}
+
+// TestSweepLimits checks how many requests and deletions the objects of a runtime can cause in one search. The admin of
+// the runtime can give each object another owner, and an owner that cannot exist.
+func TestSweepLimits(t *testing.T) {
+	owned := func(i int, owner string, coOwners ...string) metav1.PartialObjectMetadata {
+		return metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: v1beta2.RuntimeNamespace, Name: fmt.Sprint("object-", i), UID: "u",
+				ResourceVersion: "7", Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner,
+					apply.AnnotationCoOwners: strings.Join(coOwners, ",")},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: v1beta2.FieldOwnerApplier,
+					Operation: metav1.ManagedFieldsOperationApply}}}}
+	}
+	coOwners := make([]string, 2*checksLimit)
+	for i := range coOwners {
+		coOwners[i] = fmt.Sprint("n/co-owner-", i)
+	}
+	cases := map[string]struct {
+		reason         string
+		objects        int // of each of two kinds
+		object         func(i int) metav1.PartialObjectMetadata
+		live, deletes  int
+		objectOrphaned int
+	}{
+		"Owners": {"each object names another Manifest", checksLimit,
+			func(i int) metav1.PartialObjectMetadata { return owned(i, fmt.Sprint("n/gone-", i)) },
+			checksLimit, 2 * checksLimit, 2 * checksLimit},
+		"MoreOwners": {"more Manifests than a search checks", checksLimit + 7,
+			func(i int) metav1.PartialObjectMetadata { return owned(i, fmt.Sprint("n/gone-", i)) },
+			checksLimit, 2 * checksLimit, 2 * checksLimit},
+		"CoOwners": {"one object names more co-owners than a search checks", 1,
+			func(i int) metav1.PartialObjectMetadata { return owned(i, "n/gone", coOwners...) },
+			checksLimit, 0, 0},
+		"Orphans": {"one Manifest has more objects than a search returns", objectsLimit,
+			func(i int) metav1.PartialObjectMetadata { return owned(i, "n/gone") },
+			1, orphansLimit, orphansLimit},
+		"Invalid": {"no Manifest can have the name", 1,
+			func(i int) metav1.PartialObjectMetadata { return owned(i, "n/../secrets/"+strings.Repeat("x", 300)) },
+			0, 0, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := &server{lists: map[string][]metav1.PartialObjectMetadata{}}
+			for _, plural := range []string{"configmaps", "secrets"} {
+				for i := range c.objects {
+					s.lists["/api/v1/"+plural] = append(s.lists["/api/v1/"+plural], c.object(i))
+				}
+			}
+			s.Server = httptest.NewServer(s)
+			t.Cleanup(s.Close)
+			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}
+			r, _ := newReconciler(t, s.URL, Options{Interval: time.Hour, Cleanup: true, InCluster: true}, k)
+			live := 0
+			r.Live = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context,
+				next client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				live++
+				return next.Get(ctx, key, o, opts...)
+			}})
+			m := r.memoryOf("k")
+			if err := r.sweepRuntimeIfReachable(t.Context(), k, m); err != nil {
+				t.Fatal(err)
+			}
+			if deletes := len(s.deletes()); live != c.live || deletes != c.deletes ||
+				m.counted[objectOrphan] != c.objectOrphaned {
+				t.Errorf("%s: %d requests to the control plane, %d deletions, %d orphans, want %d, %d and %d", c.reason,
+					live, deletes, m.counted[objectOrphan], c.live, c.deletes, c.objectOrphaned)
 			}
 		})
 	}

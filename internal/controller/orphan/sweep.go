@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -26,6 +27,16 @@ import (
 // objectsLimit is the maximum number of objects of one kind that are listed in a runtime. A runtime usually has fewer
 // objects with the label of Lifecycle Manager than this limit.
 const objectsLimit = 1000
+
+const (
+	// checksLimit is the maximum number of sources that one search checks with requests, because the cache does not
+	// have them: one request to the control plane, and one to the runtime. A runtime has at most 250 modules, and a
+	// catalog has a few hundred entries.
+	checksLimit = 500
+	// orphansLimit is the maximum number of orphans that one search returns, and that Cleanup deletes with one request
+	// each. Most modules have fewer than 100 objects.
+	orphansLimit = 1000
+)
 
 // reconcileMissing reports the Manifests and access Secrets that name a Kyma that does not exist.
 func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedName,
@@ -119,23 +130,26 @@ func (r *Reconciler) sweepRuntimeIfReachable(ctx context.Context, kyma *v1beta2.
 		}
 		return err
 	}
-	objects, err := r.findOrphans(ctx, rt, kinds, func(f *apply.ObjectMetadata) (types.NamespacedName, client.Object) {
+	s := r.newSearch(rt)
+	objects, err := s.findOrphans(ctx, kinds, func(f *apply.ObjectMetadata) (types.NamespacedName, client.Object) {
 		if owner, ok := manifestNamed(f.Annotation(v1beta2.AnnotationOwnedBy), r.Namespace); ok {
 			return owner, &v1beta2.Manifest{}
 		}
 		return types.NamespacedName{}, nil
 	})
 	if err == nil {
-		objects, err = r.withoutCoOwner(ctx, rt, appliedByModule(objects))
+		objects, err = s.withoutCoOwner(ctx, appliedByModule(objects))
 	}
 	if err == nil {
 		r.setCount(m, objectOrphan, len(objects))
 		err = r.reportAndCleanUpOrphans(ctx, kyma, rt, "SweepObjects", "belong to Manifests that do not exist", objects)
 	}
+	s.logIfIncomplete(ctx)
 	if err != nil || r.InCluster {
 		return ignoreRuntimeErrors(err)
 	}
-	entries, err := r.findOrphans(ctx, rt, catalogKinds, func(f *apply.ObjectMetadata) (
+	s = r.newSearch(rt)
+	entries, err := s.findOrphans(ctx, catalogKinds, func(f *apply.ObjectMetadata) (
 		types.NamespacedName, client.Object) {
 		return types.NamespacedName{Namespace: r.Namespace, Name: f.Name}, emptyCatalogSource(f)
 	})
@@ -148,6 +162,7 @@ func (r *Reconciler) sweepRuntimeIfReachable(ctx context.Context, kyma *v1beta2.
 			"are copies of catalog entries that do not exist",
 			entries)
 	}
+	s.logIfIncomplete(ctx)
 	return ignoreRuntimeErrors(err)
 }
 
@@ -160,18 +175,42 @@ func ignoreRuntimeErrors(err error) error {
 	return err
 }
 
-// findOrphans returns the objects of the given kinds in a runtime that have our label, and whose source in the control
-// plane does not exist. The source of a module's object is its Manifest; the source of a catalog entry is the object
-// that it was copied from. The function in the parameter source returns the name and the kind of this source. If the
-// returned kind is nil, the object cannot be an orphan.
-func (r *Reconciler) findOrphans(
-	ctx context.Context, rt *runtimes.Runtime, kinds []schema.GroupVersionKind,
+// search is the search for the orphans of one sort in one runtime: objects of modules, or catalog entries. The runtime
+// determines the objects and the sources that they name, so checksLimit and orphansLimit limit the search. Objects that
+// the search leaves out count as no orphans: the next search examines them, if there are fewer orphans then.
+type search struct {
+	*Reconciler
+	runtime    *runtimes.Runtime
+	missing    map[string]bool // whether a source is missing, by kind and name of the source
+	checks     int             // the number of sources that were checked with requests
+	incomplete bool            // a limit was reached
+}
+
+func (r *Reconciler) newSearch(rt *runtimes.Runtime) *search {
+	return &search{Reconciler: r, runtime: rt, missing: map[string]bool{}}
+}
+
+// logIfIncomplete logs that the search has reached a limit.
+func (s *search) logIfIncomplete(ctx context.Context) {
+	if s.incomplete {
+		log.FromContext(ctx).Info("the runtime has more possible orphans than one search examines; delete the "+
+			"reported ones, so that the next search examines the others", "maxSources", checksLimit,
+			"maxOrphans", orphansLimit)
+	}
+}
+
+// findOrphans returns the objects of the given kinds in the runtime that have our label, and whose source in the
+// control plane does not exist. The source of a module's object is its Manifest; the source of a catalog entry is the
+// object that it was copied from. The function in the parameter source returns the name and the kind of this source. If
+// the returned kind is nil, the object cannot be an orphan.
+func (s *search) findOrphans(
+	ctx context.Context, kinds []schema.GroupVersionKind,
 	source func(*apply.ObjectMetadata) (types.NamespacedName, client.Object),
 ) ([]apply.ObjectMetadata, error) {
 	var orphans []apply.ObjectMetadata
-	missing := map[string]bool{} // whether a source is missing, by kind and name of the source
 	for _, gvk := range kinds {
-		found, _, err := rt.ListByLabel(ctx, gvk, v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma, objectsLimit)
+		found, _, err := s.runtime.ListByLabel(ctx, gvk, v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma,
+			objectsLimit)
 		if loop.Reason(err) == apply.KindUnknown {
 			continue
 		}
@@ -183,13 +222,15 @@ func (r *Reconciler) findOrphans(
 			if kind == nil || !found[i].DeletionTime.IsZero() {
 				continue
 			}
-			id := fmt.Sprintf("%T %s", kind, key)
-			if _, known := missing[id]; !known {
-				if missing[id], err = r.isSourceMissing(ctx, rt, key, kind); err != nil {
-					return nil, err
-				}
+			isMissing, err := s.isSourceMissing(ctx, key, kind)
+			if err != nil {
+				return nil, err
 			}
-			if missing[id] {
+			if isMissing && len(orphans) == orphansLimit {
+				s.incomplete = true
+				return orphans, nil
+			}
+			if isMissing {
 				orphans = append(orphans, found[i])
 			}
 		}
@@ -221,16 +262,16 @@ func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply
 // withoutCoOwner returns those of the orphaned objects that no other module contains. If a co-owner of an object
 // exists, the object belongs to this co-owner. A co-owner in another namespace belongs to another control plane, and
 // counts as existing.
-func (r *Reconciler) withoutCoOwner(ctx context.Context, rt *runtimes.Runtime, found []apply.ObjectMetadata) (
+func (s *search) withoutCoOwner(ctx context.Context, found []apply.ObjectMetadata) (
 	[]apply.ObjectMetadata, error) {
 	var left []apply.ObjectMetadata
 	for i := range found {
 		isMissing := true
 		for _, name := range found[i].CoOwners() {
-			key, ok := manifestNamed(name, r.Namespace)
+			key, ok := manifestNamed(name, s.Namespace)
 			if isMissing = isMissing && ok; isMissing {
 				var err error
-				if isMissing, err = r.isSourceMissing(ctx, rt, key, &v1beta2.Manifest{}); err != nil {
+				if isMissing, err = s.isSourceMissing(ctx, key, &v1beta2.Manifest{}); err != nil {
 					return nil, err
 				}
 			}
@@ -242,16 +283,46 @@ func (r *Reconciler) withoutCoOwner(ctx context.Context, rt *runtimes.Runtime, f
 	return left, nil
 }
 
-// isSourceMissing reports whether the source of an object in a runtime exists neither in the control plane nor, if it
-// is a Manifest, in the runtime. If the runtime itself has the Manifest, the runtime is a control plane, too, and its
-// own manager has applied the object: both managers usually have the same namespace.
-func (r *Reconciler) isSourceMissing(ctx context.Context, rt *runtimes.Runtime, key types.NamespacedName,
-	kind client.Object) (bool, error) {
-	missing, err := r.isMissing(ctx, key, kind)
+// isSourceMissing reports whether the source of an object in the runtime exists neither in the control plane nor, if it
+// is a Manifest, in the runtime. isSourceMissing checks each source once. A source counts as existing if checksLimit is
+// reached, and if no object can have its name: the admin of the runtime can write any name into an annotation. If the
+// runtime itself has the Manifest, the runtime is a control plane, too, and its own manager has applied the object:
+// both managers usually have the same namespace.
+func (s *search) isSourceMissing(ctx context.Context, key types.NamespacedName, kind client.Object) (bool, error) {
+	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
+		return false, nil
+	}
+	id := fmt.Sprintf("%T %s", kind, key)
+	if missing, known := s.missing[id]; known {
+		return missing, nil
+	}
+	switch err := s.Client.Get(ctx, key, kind); {
+	case err == nil:
+		s.missing[id] = false
+		return false, nil
+	case !apierrors.IsNotFound(err):
+		return false, fmt.Errorf("reading %s: %w", key, err)
+	}
+	if s.checks == checksLimit {
+		s.incomplete = true
+		return false, nil
+	}
+	s.checks++
+	missing, err := s.isMissingInClusters(ctx, key, kind)
+	if err == nil {
+		s.missing[id] = missing
+	}
+	return missing, err
+}
+
+// isMissingInClusters is isSourceMissing for a source that is not in the cache. isMissingInClusters sends a request to
+// the control plane and, if the source is a Manifest, a request to the runtime.
+func (s *search) isMissingInClusters(ctx context.Context, key types.NamespacedName, kind client.Object) (bool, error) {
+	missing, err := s.isMissing(ctx, key, kind)
 	if _, isManifest := kind.(*v1beta2.Manifest); err != nil || !missing || !isManifest {
 		return missing, err
 	}
-	_, err = rt.Get(ctx, apply.Ref{Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version,
+	_, err = s.runtime.Get(ctx, apply.Ref{Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version,
 		Kind: v1beta2.KindManifest, Namespace: key.Namespace, Name: key.Name})
 	switch loop.Reason(err) {
 	case apply.ObjectNotFound, apply.NamespaceNotFound, apply.KindUnknown:
