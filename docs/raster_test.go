@@ -328,7 +328,8 @@ func (c *canvas) stroke(lines []line, n *node, a map[string]string) error {
 		length := math.Hypot(l.x2-l.x1, l.y2-l.y1)
 		ux, uy := (l.x2-l.x1)/length, (l.y2-l.y1)/length
 		if mx, my := (l.x1+l.x2)/2, (l.y1+l.y2)/2; i == 0 {
-			c.contrast(fmt.Sprintf("the line at %.0f, %.0f", mx, my), with, c.at(mx, my), lineContrast)
+			// The point is beside the line, because another line may be under it.
+			c.contrast(fmt.Sprintf("the line at %.0f, %.0f", mx, my), with, c.at(mx+uy*4, my-ux*4), lineContrast)
 		}
 		c.fill(with, func(move, to func(x, y float64), _ func(a, b, c, d, e, f float64)) {
 			move(l.x1-uy*half, l.y1+ux*half)
