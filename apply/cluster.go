@@ -201,9 +201,10 @@ func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) 
 	return kinds, nil
 }
 
-// otherVersion finds another version in which the cluster serves the kind of ref. otherVersion returns false if there
-// is no other version; then no object of the kind can exist.
-func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, bool, error) {
+// discoverServed finds by discovery a version in which the cluster serves the kind of ref. The version of ref itself
+// counts only if the parameter includesOwn is true. discoverServed returns false if there is no such version, or if the
+// kind has another scope in the version of ref; then no object with the identity of ref can exist.
+func (c *Cluster) discoverServed(ctx context.Context, ref Ref, includesOwn bool) (Ref, resource, bool, error) {
 	if ref.Group == "" {
 		return ref, resource{}, false, nil // the core group has only one version
 	}
@@ -219,17 +220,25 @@ func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, boo
 		if n == maxVersions {
 			return ref, resource{}, false, tooManyVersions(ref.Group, len(versions))
 		}
-		if v == ref.Version {
+		if v == ref.Version && !includesOwn {
 			continue
 		}
 		kinds, err := c.servedKinds(ctx, schema.GroupVersion{Group: ref.Group, Version: v})
 		if err != nil {
 			return ref, resource{}, false, err
 		}
-		if found, ok := kinds[ref.Kind]; ok {
-			ref.Version = v
-			return ref, found, true, nil
+		found, ok := kinds[ref.Kind]
+		if !ok {
+			continue
 		}
+		if v == ref.Version {
+			c.mu.Lock()
+			c.rememberLocked(ref.GVK(), found)
+			c.mu.Unlock()
+			return ref, found, found.namespaced == (ref.Namespace != ""), nil
+		}
+		ref.Version = v
+		return ref, found, true, nil
 	}
 	c.rememberUnserved(anyVersion)
 	return ref, resource{}, false, nil

@@ -513,12 +513,17 @@ func isNotFoundOrUnserved(err error) bool {
 	return reasonIs(err, ObjectNotFound) || reasonIs(err, KindUnknown) || reasonIs(err, NamespaceNotFound)
 }
 
-// withServedVersion calls the function in the parameter use with ref and the API resource of its kind. If the cluster
-// does not serve the API version of ref any more, withServedVersion calls the function again with a Ref whose API
-// version the cluster serves. See also onlyIfScopeFits.
+// withServedVersion calls the function in the parameter use with ref and the API resource of its kind. The cached
+// resource of a kind may be wrong: the cluster does not serve the API version any more, or the resource comes from the
+// CRD of a bundle that the API server has not accepted, for example because the CRD changes the scope of the kind. If a
+// request fails because the kind is unknown, withServedVersion asks the cluster how it serves the kind, and calls the
+// function again. If the cluster serves the kind in another scope than ref has, no object with this identity can exist,
+// and withServedVersion returns the error of the request. See
+// onlyIfScopeFits and [Cluster.ResolveNamespace].
 func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
 	use = c.onlyIfScopeFits(ctx, use)
 	res, err := c.resourceOf(ctx, ref.GVK())
+	isCached := err == nil
 	if err == nil {
 		err = use(ref, res)
 	}
@@ -526,14 +531,14 @@ func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, 
 		return err
 	}
 	c.forgetKind(ref.GVK())
-	other, res, ok, lookup := c.otherVersion(ctx, ref)
+	served, res, ok, lookup := c.discoverServed(ctx, ref, isCached)
 	if lookup != nil {
 		return lookup
 	}
 	if !ok {
 		return err
 	}
-	return use(other, res)
+	return use(served, res)
 }
 
 // remainingOf returns the entry of Teardown.Remaining for an object that still exists. The Message of this entry states

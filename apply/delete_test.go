@@ -414,3 +414,49 @@ func TestForgetsKinds(t *testing.T) {
 		t.Errorf("got %v, want the new plural to be found", err)
 	}
 }
+
+// TestDeleteWithWrongScope checks that an object does not count as deleted because the cached scope of its kind is
+// wrong: another version of the bundle has a CRD with another scope, and the API server has refused this CRD.
+func TestDeleteWithWrongScope(t *testing.T) {
+	ref := Ref{Group: "example.com", Version: "v1", Kind: "Thing", Namespace: "default", Name: "default"}
+	clusterScoped := ref
+	clusterScoped.Namespace = ""
+	for name, tc := range map[string]struct {
+		reason  string
+		ref     Ref
+		remains bool
+	}{
+		"Namespaced": {"it exists, and has a finalizer", ref, true},
+		"OtherScope": {"an object without a namespace cannot exist", clusterScoped, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.serveKind(thingKind)
+			c := s.cluster(ClusterOptions{Kinds: new(Kinds)})
+			s.stored[thingPath] = map[string]any{"metadata": map[string]any{"name": "default", "namespace": "default",
+				"uid": "u", "resourceVersion": "1", "finalizers": []any{"example.com/operator"}}}
+			s.setScript("DELETE /apis/example.com/v1/things/default", func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "404 page not found", http.StatusNotFound)
+			})
+			c.rememberCRD(render.CRD{Group: "example.com", Kind: "Thing", Plural: "things", Versions: []string{"v1"}})
+			teardown, err := c.Delete(t.Context(), []Ref{tc.ref}, nil)
+			if err != nil || teardown.Done() == tc.remains {
+				t.Errorf("%s: %v, %+v", tc.reason, err, teardown)
+			}
+			want := []string{"DELETE /apis/example.com/v1/things/default", "GET /apis/example.com",
+				"GET /apis/example.com/v1"}
+			if tc.remains {
+				want = append(want, "DELETE "+thingPath)
+			}
+			if diff := cmp.Diff(want, s.takeRequests()); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+			if got, err := c.ResolveNamespace(t.Context(), ref); err != nil || got != ref {
+				t.Errorf("after the discovery: %v, %v, want %v", got, err, ref)
+			}
+			if sent := s.takeRequests(); len(sent) > 0 {
+				t.Errorf("the scope is not cached: %v", sent)
+			}
+		})
+	}
+}

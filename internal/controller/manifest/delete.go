@@ -155,8 +155,17 @@ func (n *run) questionAbout(ctx context.Context, refs []apply.Ref) customresourc
 // deleteModuleCR deletes the module's custom resource. deleteModuleCR waits until the module's operator, which still
 // runs, has removed the finalizers of the custom resource.
 func (n *run) deleteModuleCR(ctx context.Context) error {
-	if n.observed.blocked != nil || n.manifest.Spec.Resource == nil ||
-		n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
+	if n.observed.blocked != nil {
+		return nil
+	}
+	return n.deleteDefaultCR(ctx)
+}
+
+// deleteDefaultCR deletes the module's custom resource unless its policy is Ignore. The scope of its kind may be cached
+// from a CRD that the API server has refused. Then the first request finds no object, and the runtime is asked for the
+// scope; the second request finds the custom resource.
+func (n *run) deleteDefaultCR(ctx context.Context) error {
+	if n.manifest.Spec.Resource == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return nil
 	}
 	ref, err := customresource.ResolveResourceRef(ctx, n.runtime.Cluster, n.manifest)
@@ -166,6 +175,18 @@ func (n *run) deleteModuleCR(ctx context.Context) error {
 	left, err := n.runtime.Delete(ctx, []apply.Ref{ref}, &n.memory.deletion)
 	if err != nil {
 		return err
+	}
+	if left.Done() {
+		served, err := customresource.ResolveResourceRef(ctx, n.runtime.Cluster, n.manifest)
+		if err != nil {
+			return err
+		}
+		if served != ref {
+			n.memory.deletion.Forget(ref) // the scope may be cached wrongly again, if the step plan reads the bundle
+			if left, err = n.runtime.Delete(ctx, []apply.Ref{served}, &n.memory.deletion); err != nil {
+				return err
+			}
+		}
 	}
 	if len(left.Remaining) > 0 {
 		n.noteForbidden(left)

@@ -517,3 +517,61 @@ func TestNothingIsDeletedForAnotherOwner(t *testing.T) {
 		t.Error("the runtime was given back, but the module is not deleted")
 	}
 }
+
+const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+
+// reconcileTimes reconciles a number of times, and returns the requests to the runtime that change objects.
+func (b *bench) reconcileTimes(n int) (writes []string) {
+	b.t.Helper()
+	b.runtime.take()
+	for range n {
+		if _, err := b.reconcile(); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return slices.DeleteFunc(b.runtime.take(), func(line string) bool { return strings.HasPrefix(line, "GET") })
+}
+
+// TestDeleteAfterRefusedCRD checks that the default custom resource does not count as deleted if its scope is cached
+// from a CRD that the API server has refused. Otherwise its operator would be deleted before it removes the finalizer.
+func TestDeleteAfterRefusedCRD(t *testing.T) {
+	b := newSampleBench(t, v1beta2.CreateAndDelete)
+	b.settle(v1beta2.StateReady)
+	b.write("sample", configMap("a", "1"), "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n"+
+		"metadata: {name: samples.example.com}\nspec:\n  group: example.com\n  scope: Cluster\n"+
+		"  names: {kind: Sample, plural: samples}\n  versions: [{name: v1, served: true, storage: true}]\n")
+	b.edit(func(m *v1beta2.Manifest) { m.Generation, m.Spec.Version = 2, "2.0.0" })
+	b.runtime.failWith(func(line string) (int, string) {
+		switch {
+		case strings.HasPrefix(line, "PATCH "+crds):
+			return 422, "Invalid"
+		case strings.HasSuffix(line, " /apis/example.com/v1/samples/own"):
+			return 404, "" // the kind has another scope
+		}
+		return 0, ""
+	})
+	for range 3 {
+		if _, err := b.reconcile(); err == nil {
+			t.Fatal("the API server refuses the CRD, but the reconcile returns no error")
+		}
+	}
+	b.runtime.change(samplePath+"own", func(o map[string]any) {
+		o["metadata"].(map[string]any)["finalizers"] = []any{"example.com/operator"}
+	})
+	b.delete()
+	for range 2 {
+		b.reconcileTimes(2)
+		if b.runtime.object(configMaps+"a") == nil {
+			t.Fatal("the operator is deleted before the custom resource")
+		}
+		if reason, message := readyMessage(t, b.manifest()); !strings.Contains(message, "example.com/operator") {
+			t.Errorf("%s: %s", reason, message)
+		}
+		b.editStatus(ageConditions) // the repair of the operator reads the bundle again
+	}
+	b.runtime.drop(samplePath + "own")
+	b.reconcileTimes(5)
+	if m, left := b.manifest(), b.runtime.paths(); m != nil || len(left) > 0 {
+		t.Errorf("after the deletion there are %v, and the Manifest %v", left, m)
+	}
+}
