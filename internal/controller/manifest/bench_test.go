@@ -306,7 +306,7 @@ func (f *fakeRuntime) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.fail != nil {
 		if code, reason := f.fail(line); code != 0 {
 			f.answer(w, code, map[string]any{"kind": "Status", "status": "Failure", "code": code, "reason": reason,
-				"message": "refused: " + path})
+				"message": "refused: " + path + ": " + reason})
 			return
 		}
 	}

@@ -115,21 +115,27 @@ func (n *run) reportObjectsLeft(left []apply.Left) {
 
 // deleteOrAwaitUserCRs waits while users have custom resources whose CRD would be deleted with the module. If the user
 // allows the deletion of custom resources, deleteOrAwaitUserCRs deletes the custom resources of users while the
-// operator of the module still runs.
+// operator of the module still runs. If a webhook of the operator does not answer, the deletion waits like for a custom
+// resource, because the steps plan and operator may repair the operator.
 func (n *run) deleteOrAwaitUserCRs(ctx context.Context) error {
 	find := customresource.FindOfUsersWithDefaultKind
 	if n.cluster.IsControlPlaneTarget() {
 		find = customresource.FindOfUsers // a CRD that stays has custom resources of other Kymas with the same module
 	}
 	found, err := find(ctx, n.questionAbout(ctx, n.refs))
-	if err != nil || len(found.Kinds) == 0 {
-		return err
+	if err == nil && found.Count() > 0 {
+		n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
+		err = found.DeleteIfUserAllows(ctx, n.recordEvent)
 	}
-	n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
-	if err := found.DeleteIfUserAllows(ctx, n.recordEvent); err != nil {
+	switch {
+	case loop.Reason(err) == apply.WebhookFailed:
+		n.observed.blocker = v1beta2.ReasonWebhookFailed
+		n.observed.blocked = n.requeueWaitingFor("the module's webhook to answer: " + loop.Message(err))
+	case err != nil:
 		return err
+	case len(found.Kinds) > 0:
+		n.observed.blocked = n.requeueWaitingFor(found.WaitMessage())
 	}
-	n.observed.blocked = n.requeueWaitingFor(found.WaitMessage())
 	return nil
 }
 

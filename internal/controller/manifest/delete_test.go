@@ -532,6 +532,42 @@ func (b *bench) reconcileTimes(n int) (writes []string) {
 	return slices.DeleteFunc(b.runtime.take(), func(line string) bool { return strings.HasPrefix(line, "GET") })
 }
 
+// TestDeadWebhookDoesNotPreventRepair checks that the operator of a module is repaired during its deletion if its
+// conversion webhook does not answer, so that the custom resources of users cannot be listed.
+func TestDeadWebhookDoesNotPreventRepair(t *testing.T) {
+	b := newSampleBench(t, v1beta2.CreateAndDelete)
+	b.settle(v1beta2.StateReady)
+	b.runtime.failWith(func(line string) (int, string) {
+		if line == "GET /apis/example.com/v1/samples" {
+			return 500, "conversion webhook for example.com/v2, Kind=Sample failed: no endpoints"
+		}
+		return 0, ""
+	})
+	b.delete()
+	b.reconcileTimes(1)
+	b.runtime.drop(configMaps + "a")
+	b.write("sample", configMap("a", "2"))
+	b.edit(func(m *v1beta2.Manifest) { m.Generation, m.Spec.Version = 2, "2.0.0" })
+	b.editStatus(ageConditions)
+	b.reconcileTimes(3)
+	a := b.runtime.object(configMaps + "a")
+	if a == nil || fmt.Sprint(a["data"].(map[string]any)["key"]) != "2" {
+		t.Errorf("the operator of the requested version is not applied: %v", a)
+	}
+	if reason, message := readyMessage(t, b.manifest()); reason != v1beta2.ReasonWebhookFailed ||
+		!strings.Contains(message, "no endpoints") {
+		t.Errorf("%s: %s", reason, message)
+	}
+	if b.runtime.object(samplePath+"own") == nil {
+		t.Error("the custom resource is deleted although custom resources of users may exist")
+	}
+	b.runtime.failWith(nil)
+	b.reconcileTimes(5)
+	if b.manifest() != nil {
+		t.Error("the webhook answers again, but the module is not deleted")
+	}
+}
+
 // TestDeleteAfterRefusedCRD checks that the default custom resource does not count as deleted if its scope is cached
 // from a CRD that the API server has refused. Otherwise its operator would be deleted before it removes the finalizer.
 func TestDeleteAfterRefusedCRD(t *testing.T) {
