@@ -16,10 +16,15 @@
 //
 //	1  it is in the inventory of the module, did not exist before the
 //	   module, and belongs to no other module that stays                deleted with the module
-//	2  it is the default custom resource of the module                  deleted with the module, unless its policy is Ignore
-//	3  it is the default custom resource of another module              deleted with that module
+//	2  it is the default custom resource of a module that is being
+//	   deleted, and the policy of this module is not Ignore             deleted with that module
+//	3  it is the default custom resource of another module, and
+//	   a) the CRD stays                                                 stays with that module
+//	   b) the CRD is deleted                                            like a custom resource of a user
 //	4  an object of row 1, or a custom resource of the module's kinds,
 //	   is its owner (metadata.ownerReferences)                          the garbage collector deletes it after its owner
+//
+// An upgrade deletes CRDs, too, but it does not delete the module: then row 2 matches no custom resource of the module.
 //
 // Usually no custom resource belongs to a user, and the search costs one list request for the metadata of the custom
 // resources of each CRD. If this process does not know the kind of the CRD, for example after a restart, there are two
@@ -58,6 +63,9 @@ type Question struct {
 	Inventory []apply.Ref
 	// CRDs are the CRDs that are about to be deleted. Objects of other kinds, and CRDs with the flag Keep, are ignored.
 	CRDs []apply.Ref
+	// StayingCRDs are CRDs that are not deleted. After the removal of the module, no operator would handle their custom
+	// resources.
+	StayingCRDs []apply.Ref
 }
 
 // Found has the custom resources of users that were found, by kind.
@@ -112,40 +120,72 @@ func declaredRef(m *v1beta2.Manifest) apply.Ref {
 // FindOfUsersWithDefaultKind is like FindOfUsers, and also searches for custom resources of the same kind as the
 // default custom resource of the module, even if another component has created the CRD of this kind. After the removal
 // of the module, no operator would handle custom resources of this kind.
-func FindOfUsersWithDefaultKind(ctx context.Context, q Question) (found Found, err error) {
-	if q.CRDs, err = WithDefaultResourceCRD(ctx, q.Runtime, q.Manifest, q.CRDs); err != nil {
+func FindOfUsersWithDefaultKind(ctx context.Context, q Question) (Found, error) {
+	q, err := q.WithDefaultResourceCRD(ctx, q.Manifest)
+	if err != nil {
 		return Found{}, err
 	}
 	return FindOfUsers(ctx, q)
 }
 
-// WithDefaultResourceCRD returns refs, with the CRD of the module's default custom resource added to it.
-func WithDefaultResourceCRD(ctx context.Context, runtime *apply.Cluster, m *v1beta2.Manifest, refs []apply.Ref) (
-	[]apply.Ref, error) {
+// WithDefaultResourceCRD returns the Question, with the CRD of the default custom resource of a module. If the CRD is
+// not about to be deleted, WithDefaultResourceCRD adds it to StayingCRDs.
+func (q Question) WithDefaultResourceCRD(ctx context.Context, m *v1beta2.Manifest) (Question, error) {
 	if m.Spec.Resource == nil {
-		return refs, nil
+		return q, nil
 	}
-	resource, _, err := runtime.Resource(ctx, declaredRef(m))
-	if err != nil {
-		if loop.Reason(err) == apply.KindUnknown {
-			return refs, nil
+	crd, err := crdOf(ctx, q.Runtime, declaredRef(m))
+	switch {
+	case loop.Reason(err) == apply.KindUnknown:
+		return q, nil
+	case err != nil:
+		return q, err
+	case !slices.ContainsFunc(slices.Concat(q.CRDs, q.StayingCRDs), crd.SameObject):
+		q.StayingCRDs = append(slices.Clone(q.StayingCRDs), crd)
+	}
+	return q, nil
+}
+
+// crdOf returns the CRD of a custom resource. An error with reason KindUnknown means that the runtime does not serve
+// the kind.
+func crdOf(ctx context.Context, runtime *apply.Cluster, ref apply.Ref) (apply.Ref, error) {
+	resource, _, err := runtime.Resource(ctx, ref)
+	return apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+		Name: resource.Resource + "." + resource.Group}, err
+}
+
+// CRDsInUse returns the CRDs that objects of a module need. If the runtime does not serve the kind of such an object,
+// CRDsInUse returns all CRDs of its group. CRDsInUse sends a discovery request only for a kind that is not cached.
+func CRDsInUse(ctx context.Context, runtime *apply.Cluster, crds, objects []apply.Ref) (used []apply.Ref, _ error) {
+	isOfGroup := func(crd apply.Ref, group string) bool {
+		_, ofCRD, _ := strings.Cut(crd.Name, ".")
+		return ofCRD == group
+	}
+	for _, o := range objects {
+		if !slices.ContainsFunc(crds, func(crd apply.Ref) bool { return isOfGroup(crd, o.Group) }) {
+			continue
 		}
-		return nil, err
+		needed, err := crdOf(ctx, runtime, o)
+		if err != nil && loop.Reason(err) != apply.KindUnknown {
+			return nil, fmt.Errorf("looking for the CRD of %s: %w", o, err)
+		}
+		for _, crd := range crds {
+			if isOfGroup(crd, o.Group) && (err != nil || crd.SameObject(needed)) &&
+				!slices.ContainsFunc(used, crd.SameObject) {
+				used = append(used, crd)
+			}
+		}
 	}
-	crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
-		Name: resource.Resource + "." + resource.Group}
-	if slices.ContainsFunc(refs, crd.SameObject) {
-		return refs, nil
-	}
-	return append(slices.Clone(refs), crd), nil
+	return used, nil
 }
 
 // FindOfUsers returns the custom resources of users that would be deleted together with the CRDs.
 func FindOfUsers(ctx context.Context, q Question) (Found, error) {
 	f := Found{question: q}
+	own := ownership{inventory: q.Inventory}
 	var pages []apply.Instances
 	var crds []apply.Ref
-	for _, crd := range q.CRDs {
+	for _, crd := range slices.Concat(q.CRDs, q.StayingCRDs) {
 		if crd.Kind != "CustomResourceDefinition" || crd.Keep {
 			continue
 		}
@@ -153,6 +193,7 @@ func FindOfUsers(ctx context.Context, q Question) (Found, error) {
 		if err != nil {
 			return Found{}, fmt.Errorf("looking for custom resources of users: %w", err)
 		}
+		own.addKind(page.Kind.GroupKind(), slices.ContainsFunc(q.StayingCRDs, crd.SameObject))
 		if len(page.Items) > 0 {
 			pages, crds = append(pages, page), append(crds, crd)
 		}
@@ -160,7 +201,7 @@ func FindOfUsers(ctx context.Context, q Question) (Found, error) {
 	if len(pages) == 0 {
 		return f, nil
 	}
-	own, err := q.readOwnership(ctx, pages)
+	err := own.readManifests(ctx, q)
 	if err != nil {
 		return Found{}, err
 	}

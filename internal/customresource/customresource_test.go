@@ -13,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -136,62 +137,153 @@ func TestFindOfModuleAdopted(t *testing.T) {
 	}
 }
 
+// things is an API server that serves the kind Thing.
+type things struct {
+	*apply.Cluster
+	items   []metav1.PartialObjectMetadata
+	lists   int      // number of list requests
+	expired bool     // continue tokens are refused
+	deleted []string // the paths of the objects whose deletion was requested
+}
+
+func newThings(t *testing.T, items []metav1.PartialObjectMetadata) *things {
+	t.Helper()
+	f := &things{items: items}
+	s := httptest.NewServer(f)
+	t.Cleanup(s.Close)
+	var err error
+	f.Cluster, err = apply.New(&rest.Config{Host: s.URL}, s.Client(), apply.ClusterOptions{RequestTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// question returns a Question about a module with the CRD of the kind Thing.
+func (f *things) question() Question {
+	return Question{Runtime: f.Cluster, Manifest: &v1beta2.Manifest{},
+		Manifests: func(context.Context) ([]v1beta2.Manifest, error) { return nil, nil },
+		CRDs: []apply.Ref{{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+			Name: "things.example.com"}}}
+}
+
+func (f *things) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	var answer any
+	switch {
+	case r.Method == http.MethodDelete:
+		f.deleted = append(f.deleted, r.URL.Path)
+		answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess}
+	case r.URL.Path == "/apis/example.com":
+		answer = metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup"}, Name: "example.com",
+			Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "example.com/v1", Version: "v1"}}}
+	case r.URL.Path == "/apis/example.com/v1":
+		answer = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"},
+			APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true}}}
+	case f.expired && r.URL.Query().Has("continue"):
+		w.WriteHeader(http.StatusGone)
+		answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusFailure,
+			Reason: metav1.StatusReasonExpired, Code: http.StatusGone, Message: "the continue token is too old"}
+	default:
+		f.lists++
+		page := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList"},
+			ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		to := min(from+limit, len(f.items))
+		if page.Items = f.items[from:to]; to < len(f.items) {
+			page.Continue = strconv.Itoa(to)
+		}
+		answer = page
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// child returns a custom resource whose owner is another custom resource of the kind Thing.
+func child(i int, finalizers ...string) metav1.PartialObjectMetadata {
+	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: fmt.Sprintf("child-%d", i),
+		UID: "u", Finalizers: finalizers,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "parent"}}}}
+}
+
+// mine returns a custom resource of a user.
+func mine() metav1.PartialObjectMetadata {
+	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "z", Name: "mine", UID: "u"}}
+}
+
 // TestDeleteAfterFirstPage checks that Delete finds a custom resource of a user behind hundreds of custom resources
 // that the operator of the module has made. Otherwise each call of Delete would list the same custom resources of the
 // operator, and delete nothing.
 func TestDeleteAfterFirstPage(t *testing.T) {
 	var items []metav1.PartialObjectMetadata
-	add := func(namespace, name string, owners ...metav1.OwnerReference) {
-		items = append(items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, UID: "u", OwnerReferences: owners}})
-	}
 	for i := range 600 {
-		add("a", fmt.Sprintf("child-%d", i), metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Thing",
-			Name: "parent"})
+		items = append(items, child(i))
 	}
-	add("z", "mine")
-	var deleted []string
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		var answer any
-		switch {
-		case r.Method == http.MethodDelete:
-			deleted = append(deleted, r.URL.Path)
-			answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess}
-		case r.URL.Path == "/apis/example.com":
-			answer = metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup"}, Name: "example.com",
-				Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "example.com/v1", Version: "v1"}}}
-		case r.URL.Path == "/apis/example.com/v1":
-			answer = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"},
-				APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true}}}
-		default:
-			page := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList"},
-				ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
-			from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
-			limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-			to := min(from+limit, len(items))
-			if page.Items = items[from:to]; to < len(items) {
-				page.Continue = strconv.Itoa(to)
-			}
-			answer = page
-		}
-		_ = json.NewEncoder(w).Encode(answer)
-	}))
-	t.Cleanup(s.Close)
-	runtime, err := apply.New(&rest.Config{Host: s.URL}, s.Client(), apply.ClusterOptions{RequestTimeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := FindOfUsers(t.Context(), Question{Runtime: runtime, Manifest: &v1beta2.Manifest{},
-		Manifests: func(context.Context) ([]v1beta2.Manifest, error) { return nil, nil },
-		CRDs: []apply.Ref{{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
-			Name: "things.example.com"}}})
+	items = append(items, mine())
+	things := newThings(t, items)
+	found, err := FindOfUsers(t.Context(), things.question())
 	if err != nil || found.Count() != 1 {
 		t.Fatalf("found %s, %v, want z/mine", found, err)
 	}
 	accepted, err := found.Delete(t.Context())
 	if err != nil || len(accepted) != 1 || accepted[0].Name != "mine" ||
-		!slices.Equal(deleted, []string{"/apis/example.com/v1/namespaces/z/things/mine"}) {
-		t.Errorf("accepted %v, %v, sent %q, want the deletion of z/mine", accepted, err, deleted)
+		!slices.Equal(things.deleted, []string{"/apis/example.com/v1/namespaces/z/things/mine"}) {
+		t.Errorf("accepted %v, %v, sent %q, want the deletion of z/mine", accepted, err, things.deleted)
+	}
+}
+
+// TestDefaultOfModuleThatStays checks that the default custom resource of a module that stays blocks the deletion of
+// its CRD, and that it is not deleted if the user allows the deletion of custom resources.
+func TestDefaultOfModuleThatStays(t *testing.T) {
+	module := func(name, resource string, isDeleted bool) v1beta2.Manifest {
+		m := v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}}
+		m.Spec.Resource = &unstructured.Unstructured{}
+		m.Spec.Resource.SetAPIVersion("example.com/v1")
+		m.Spec.Resource.SetKind("Thing")
+		m.Spec.Resource.SetNamespace("z")
+		m.Spec.Resource.SetName(resource)
+		if isDeleted {
+			m.DeletionTimestamp = new(metav1.Now())
+		}
+		return m
+	}
+	cases := map[string]struct {
+		reason           string
+		deleted, stays   bool // of the module with the custom resource, and of the CRD
+		unmanaged, found bool
+	}{
+		"Upgrade":    {"the module stays, and the CRD is deleted", false, false, false, true},
+		"CRDStays":   {"the custom resource stays, too", false, true, false, false},
+		"Deleted":    {"the custom resource is deleted with its module", true, false, false, false},
+		"HandedOver": {"the custom resource is the user's now", true, false, true, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			things := newThings(t, []metav1.PartialObjectMetadata{mine()})
+			other := module("b", "mine", c.deleted)
+			if c.unmanaged {
+				metav1.SetMetaDataAnnotation(&other.ObjectMeta, v1beta2.AnnotationIsUnmanaged, v1beta2.ValueTrue)
+			}
+			this := module("a", "own", true)
+			q := things.question()
+			q.Manifest = &this
+			q.Manifests = func(context.Context) ([]v1beta2.Manifest, error) {
+				return []v1beta2.Manifest{this, other}, nil
+			}
+			if c.stays {
+				q.CRDs, q.StayingCRDs = nil, q.CRDs
+			}
+			found, err := FindOfUsers(t.Context(), q)
+			if err != nil || (found.Count() == 1) != c.found {
+				t.Errorf("%s: found %s, %v", c.reason, found, err)
+			}
+			accepted, err := found.Delete(t.Context())
+			if isAllowed := c.unmanaged; err != nil || (len(accepted) == 1) != isAllowed {
+				t.Errorf("%s: accepted the deletion of %v, %v", c.reason, accepted, err)
+			}
+			if c.found && !c.unmanaged && !strings.Contains(found.String(), "z/mine of Manifest n/b") {
+				t.Errorf("%s: %s", c.reason, found)
+			}
+		})
 	}
 }

@@ -104,13 +104,15 @@ func (f Found) WithoutFoundCRDs(refs []apply.Ref) []apply.Ref {
 	})
 }
 
-// otherOwningManifest returns which other Manifest of the runtime has applied a custom resource, in the form
-// namespace/name. If no other Manifest has applied it, otherOwningManifest returns "".
+// otherOwningManifest returns which other Manifest of the runtime has applied a custom resource, or has it as its
+// default custom resource and stays, in the form namespace/name. If there is no such Manifest, otherOwningManifest
+// returns "".
 func (w *ownership) otherOwningManifest(o *apply.ObjectMetadata) (namespacedName string) {
 	if owner := o.Annotation(v1beta2.AnnotationOwnedBy); slices.Contains(w.others, owner) {
 		return owner
 	}
-	return ""
+	owner, _ := w.stayingDefaultOwner(o)
+	return owner
 }
 
 const (

@@ -15,21 +15,39 @@ import (
 type ownership struct {
 	inventory []apply.Ref
 	defaults  []apply.Ref        // default custom resources that are deleted with their modules
-	kinds     []schema.GroupKind // the kinds of the CRDs of the module that have custom resources
+	kinds     []schema.GroupKind // the kinds of the CRDs of the module, also of those without custom resources
 	others    []string           // namespace/name of the other Manifests of the runtime
 	staying   []string           // the Manifests in others that are not being deleted
+
+	stayingDefaults []defaultResource  // default custom resources of modules that are not being deleted
+	stayingKinds    []schema.GroupKind // the kinds of Question.StayingCRDs
 }
 
-// readOwnership reads all Manifests of the runtime, and returns the data from which the owners of custom resources are
-// determined.
-func (q Question) readOwnership(ctx context.Context, pages []apply.Instances) (ownership, error) {
-	own := ownership{inventory: q.Inventory}
-	for _, page := range pages {
-		own.kinds = append(own.kinds, page.Kind.GroupKind())
+// defaultResource is the default custom resource of a module.
+type defaultResource struct {
+	ref   apply.Ref
+	owner string // namespace/name of the Manifest; "" if the module was handed over to the user
+}
+
+// addKind adds the kind of a CRD of the module. A kind without custom resources counts, too: the owner of a custom
+// resource may have been deleted, and the garbage collector then deletes the custom resource. The parameter stays is
+// true if the CRD stays.
+func (w *ownership) addKind(kind schema.GroupKind, stays bool) {
+	if kind.Kind == "" {
+		return // the runtime does not serve it
 	}
+	w.kinds = append(w.kinds, kind)
+	if stays {
+		w.stayingKinds = append(w.stayingKinds, kind)
+	}
+}
+
+// readManifests reads all Manifests of the runtime, and adds the data from which the owners of custom resources are
+// determined.
+func (w *ownership) readManifests(ctx context.Context, q Question) error {
 	all, err := q.Manifests(ctx)
 	if err != nil {
-		return own, err
+		return err
 	}
 	for i := range all {
 		m := &all[i]
@@ -37,16 +55,28 @@ func (q Question) readOwnership(ctx context.Context, pages []apply.Instances) (o
 			continue // its custom resource is on another cluster
 		}
 		if m.Name != q.Manifest.Name {
-			own.others = append(own.others, m.Namespace+"/"+m.Name)
+			w.others = append(w.others, m.Namespace+"/"+m.Name)
 			if m.DeletionTimestamp.IsZero() {
-				own.staying = append(own.staying, m.Namespace+"/"+m.Name)
+				w.staying = append(w.staying, m.Namespace+"/"+m.Name)
 			}
 		}
-		if m.Spec.CustomResourcePolicy != v1beta2.Ignore && m.Spec.Resource != nil {
-			own.defaults = append(own.defaults, declaredRef(m))
+		switch {
+		case m.Spec.CustomResourcePolicy == v1beta2.Ignore || m.Spec.Resource == nil:
+		case isBeingDeleted(m) || m.Name == q.Manifest.Name && isBeingDeleted(q.Manifest):
+			w.defaults = append(w.defaults, declaredRef(m))
+		case m.IsUnmanaged():
+			w.stayingDefaults = append(w.stayingDefaults, defaultResource{ref: declaredRef(m)})
+		default:
+			w.stayingDefaults = append(w.stayingDefaults, defaultResource{declaredRef(m), m.Namespace + "/" + m.Name})
 		}
 	}
-	return own, nil
+	return nil
+}
+
+// isBeingDeleted reports whether a module is being deleted together with its objects. The objects of a module that was
+// handed over to the user stay.
+func isBeingDeleted(m *v1beta2.Manifest) bool {
+	return !m.DeletionTimestamp.IsZero() && !m.IsUnmanaged()
 }
 
 // isOfUser reports whether a custom resource belongs to a user, by the table in the package comment.
@@ -55,11 +85,27 @@ func (w *ownership) isOfUser(o *apply.ObjectMetadata) bool {
 	isDeleted := func(r apply.Ref) bool {
 		return o.SameObject(r) && w.isDeletedWithModule(r, o.Annotation(v1beta2.AnnotationOwnedBy))
 	}
-	return !slices.ContainsFunc(w.inventory, isDeleted) && !slices.ContainsFunc(w.defaults, isDefault) &&
-		!slices.ContainsFunc(o.Owners, func(owner metav1.OwnerReference) bool {
-			return w.isOwnerRefToModuleObject(o,
-				owner)
-		})
+	if slices.ContainsFunc(w.inventory, isDeleted) || slices.ContainsFunc(w.defaults, isDefault) {
+		return false
+	}
+	if _, isDefaultOfStaying := w.stayingDefaultOwner(o); isDefaultOfStaying {
+		return !slices.Contains(w.stayingKinds, o.GVK().GroupKind())
+	}
+	return !slices.ContainsFunc(o.Owners, func(owner metav1.OwnerReference) bool {
+		return w.isOwnerRefToModuleObject(o,
+			owner)
+	})
+}
+
+// stayingDefaultOwner reports whether o is the default custom resource of a module that is not being deleted, and
+// returns the Manifest of this module, or "" if the module was handed over to the user.
+func (w *ownership) stayingDefaultOwner(o *apply.ObjectMetadata) (namespacedName string, isDefault bool) {
+	for _, d := range w.stayingDefaults {
+		if isDeclared(o.Ref, d.ref) {
+			return d.owner, true
+		}
+	}
+	return "", false
 }
 
 // isDeletedWithModule reports whether a custom resource in the inventory of the module is deleted with the module. A
@@ -99,11 +145,16 @@ func (w *ownership) isOwnerRefToModuleObject(o *apply.ObjectMetadata, ownerRef m
 	})
 }
 
-// countModuleObjects returns the number of custom resources of a kind that are deleted with modules.
+// countModuleObjects returns the number of custom resources of a kind that belong to modules and not to users.
 func (w *ownership) countModuleObjects(kind schema.GroupKind) int {
 	n := 0
 	for _, r := range slices.Concat(w.inventory, w.defaults) {
 		if r.GVK().GroupKind() == kind && !r.Adopted {
+			n++
+		}
+	}
+	for _, d := range w.stayingDefaults {
+		if d.ref.GVK().GroupKind() == kind && slices.Contains(w.stayingKinds, kind) {
 			n++
 		}
 	}

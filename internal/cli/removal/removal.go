@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -139,7 +140,7 @@ func (f *Found) add(r apply.Ref, stays bool) {
 
 // findUserResources finds custom resources of users: custom resources of the CRDs that would be deleted, and custom
 // resources of the same kinds as the default custom resources of the modules. If the list of modules is empty,
-// findUserResources uses all Manifests.
+// findUserResources uses all Manifests. The default custom resources of these modules are deleted with them.
 func (f *Found) findUserResources(ctx context.Context, runtime *apply.Cluster, unreachable error,
 	manifests []v1beta2.Manifest,
 	inventory []apply.Ref, onlyModules ...v1beta2.Manifest) {
@@ -152,15 +153,22 @@ func (f *Found) findUserResources(ctx context.Context, runtime *apply.Cluster, u
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
+	leaving := slices.Clone(manifests)
+	for i := range leaving {
+		isRemoved := func(m v1beta2.Manifest) bool { return m.Name == leaving[i].Name }
+		if leaving[i].DeletionTimestamp.IsZero() && slices.ContainsFunc(onlyModules, isRemoved) {
+			leaving[i].DeletionTimestamp = new(metav1.Now())
+		}
+	}
 	q := customresource.Question{Runtime: runtime, Inventory: inventory, CRDs: f.Deleted,
 		Manifest:  &v1beta2.Manifest{},
-		Manifests: func(context.Context) ([]v1beta2.Manifest, error) { return manifests, nil }}
+		Manifests: func(context.Context) ([]v1beta2.Manifest, error) { return leaving, nil }}
 	var err error
 	for i := range onlyModules {
 		if q.Manifest = &onlyModules[i]; onlyModules[i].IsUnmanaged() {
 			continue
 		}
-		if q.CRDs, err = customresource.WithDefaultResourceCRD(ctx, runtime, q.Manifest, q.CRDs); err != nil {
+		if q, err = q.WithDefaultResourceCRD(ctx, q.Manifest); err != nil {
 			f.UsersUnknown = explain(err)
 			return
 		}

@@ -520,6 +520,29 @@ func TestNothingIsDeletedForAnotherOwner(t *testing.T) {
 
 const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
 
+// addCRD adds a CRD to the objects of the module, in the runtime and in the inventory, and makes the runtime serve its
+// kind.
+func (b *bench) addCRD(plural, kind string) {
+	b.t.Helper()
+	name := plural + ".example.com"
+	b.runtime.kinds["example.com/v1/"+plural] = kind
+	b.runtime.put(crds+name, map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": name,
+			"annotations":   map[string]any{v1beta2.AnnotationOwnedBy: "kcp-system/m"},
+			"managedFields": []any{map[string]any{"manager": v1beta2.FieldOwnerApplier, "operation": "Apply"}}}})
+	b.editStatus(func(m *v1beta2.Manifest) {
+		m.Status.Synced = append(m.Status.Synced, v1beta2.Resource{Group: "apiextensions.k8s.io", Version: "v1",
+			Kind: "CustomResourceDefinition", Name: name})
+	})
+}
+
+// putCustomResource stores a custom resource in the namespace default of the runtime.
+func (b *bench) putCustomResource(plural, kind, name string, metadata map[string]any) {
+	metadata["name"], metadata["namespace"] = name, "default"
+	b.runtime.put("/apis/example.com/v1/namespaces/default/"+plural+"/"+name, map[string]any{
+		"apiVersion": "example.com/v1", "kind": kind, "metadata": metadata})
+}
+
 // reconcileTimes reconciles a number of times, and returns the requests to the runtime that change objects.
 func (b *bench) reconcileTimes(n int) (writes []string) {
 	b.t.Helper()
@@ -530,6 +553,50 @@ func (b *bench) reconcileTimes(n int) (writes []string) {
 		}
 	}
 	return slices.DeleteFunc(b.runtime.take(), func(line string) bool { return strings.HasPrefix(line, "GET") })
+}
+
+// TestUpgradeKeepsNeededCRD checks that an upgrade does not delete a CRD that the bundle does not contain any more if
+// the module needs it for its default custom resource, which a user may have configured, or for a custom resource in
+// its bundle. The CRD is deleted with the module.
+func TestUpgradeKeepsNeededCRD(t *testing.T) {
+	const part = "apiVersion: example.com/v1\nkind: Sample\nmetadata: {name: part, namespace: default}\n"
+	cases := map[string]struct {
+		reason    string
+		plural    string
+		documents []string // of the new version, besides a ConfigMap
+		policy    v1beta2.CustomResourcePolicy
+		stays     bool
+	}{
+		"Default":  {"the default custom resource has this kind", "samples", nil, v1beta2.CreateAndDelete, true},
+		"InBundle": {"the new version has a custom resource", "samples", []string{part}, v1beta2.Ignore, true},
+		"Unused":   {"nothing has this kind", "bars", nil, v1beta2.CreateAndDelete, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newSampleBench(t, c.policy)
+			b.settle(v1beta2.StateReady)
+			b.addCRD(c.plural, map[string]string{"samples": "Sample", "bars": "Bar"}[c.plural])
+			b.write("sample", append(c.documents, configMap("b", "2"))...)
+			b.edit(func(m *v1beta2.Manifest) { m.Generation, m.Spec.Version = 2, "2.0.0" })
+			b.reconcileTimes(3)
+			m := b.manifest()
+			isRecorded := slices.ContainsFunc(m.Status.Synced, func(r v1beta2.Resource) bool {
+				return r.Name == c.plural+".example.com"
+			})
+			exists := b.runtime.object(crds+c.plural+".example.com") != nil
+			if exists != c.stays || isRecorded != c.stays {
+				t.Errorf("%s: the CRD exists %t, in the inventory %t, want %t", c.reason, exists, isRecorded, c.stays)
+			}
+			if m.Status.Version != "2.0.0" || b.runtime.object(configMaps+"a") != nil {
+				t.Errorf("the upgrade is not complete: %+v", m.Status)
+			}
+			b.delete()
+			b.reconcileTimes(5)
+			if m, left := b.manifest(), b.runtime.paths(); m != nil || len(left) > 0 {
+				t.Errorf("after the deletion there are %v, and the Manifest %v", left, m)
+			}
+		})
+	}
 }
 
 // TestDeadWebhookDoesNotPreventRepair checks that the operator of a module is repaired during its deletion if its

@@ -385,12 +385,21 @@ func (n *run) withoutInhabitedNamespaces(removed []apply.Ref) (others, inhabited
 }
 
 // deleteRemoved deletes objects that only the former version had. deleteRemoved waits until they no longer exist, and
-// until users have no custom resources of a removed CRD.
+// until users have no custom resources of a removed CRD. A CRD that the new version needs stays in the inventory, so
+// that it is deleted with the module: with the CRD, the API server would delete custom resources of the new version,
+// such as the default custom resource that a user has configured.
 func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
 	if len(removed) == 0 {
 		return nil
 	}
-	found, err := customresource.FindOfUsers(ctx, n.questionAbout(ctx, removed))
+	question := n.questionAbout(ctx, removed)
+	used, err := n.usedCRDs(ctx, question.CRDs)
+	if err != nil {
+		return err
+	}
+	n.pruned.kept = append(n.pruned.kept, used...)
+	removed, question.CRDs = inventory.NotIn(removed, used), inventory.NotIn(question.CRDs, used)
+	found, err := customresource.FindOfUsers(ctx, question)
 	if err != nil {
 		return err
 	}
@@ -411,6 +420,19 @@ func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
 	metrics.Objects.WithLabelValues("deleted").Add(float64(len(left.Deleted)))
 	n.pruned.kept = append(n.pruned.kept, left.Kept...)
 	return nil
+}
+
+// usedCRDs returns those CRDs whose custom resources are in the new version, or that are needed for the module's
+// default custom resource.
+func (n *run) usedCRDs(ctx context.Context, crds []apply.Ref) ([]apply.Ref, error) {
+	if len(crds) == 0 {
+		return nil, nil
+	}
+	objects := slices.Clone(n.refs)
+	if n.manifest.Spec.Resource != nil && n.manifest.Spec.CustomResourcePolicy != v1beta2.Ignore {
+		objects = append(objects, inventory.ModuleCRRef(n.manifest))
+	}
+	return customresource.CRDsInUse(ctx, n.runtime.Cluster, crds, objects)
 }
 
 // reportPartsLeftOut records events about parts of the artefacts that are not applied, such as hooks.
