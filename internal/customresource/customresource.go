@@ -28,7 +28,8 @@
 //
 // Usually no custom resource belongs to a user, and the search costs one list request for the metadata of the custom
 // resources of each CRD. If this process does not know the kind of the CRD, for example after a restart, there are two
-// additional discovery requests.
+// additional discovery requests. If the custom resources of row 4 are very many, one call does not read them all, and
+// the next call continues the search (Search). Until the search is complete, its CRDs must not be deleted.
 //
 // # What it does not do
 //
@@ -42,6 +43,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -66,6 +68,8 @@ type Question struct {
 	// StayingCRDs are CRDs that are not deleted. After the removal of the module, no operator would handle their custom
 	// resources.
 	StayingCRDs []apply.Ref
+	// Search is the position of a search that needs several calls. If Search is nil, the search is not continued.
+	Search *Search
 }
 
 // Found has the custom resources of users that were found, by kind.
@@ -84,6 +88,8 @@ type Kind struct {
 	items []apply.ObjectMetadata
 	// count is the number of all custom resources of users.
 	count int
+	// isUnread is true if custom resources were not read yet, and no custom resource before them belongs to a user.
+	isUnread bool
 }
 
 const (
@@ -93,9 +99,12 @@ const (
 	firstPage = 10
 	// nextPage is the number of custom resources that each further request lists, and that one call of Delete deletes.
 	nextPage = 500
-	// maxPages is the maximum number of list requests for a CRD, both of a search and of one call of Delete. The
-	// requests end earlier when a custom resource of a user is found.
-	maxPages = 10
+	// maxPages is the maximum number of further list requests of one search, over all CRDs: 20,000 custom resources. A
+	// module that has more of them needs several searches. The requests end earlier when a custom resource of a user is
+	// found.
+	maxPages = 40
+	// maxDeletePages is the maximum number of list requests for a CRD in one call of Delete.
+	maxDeletePages = 10
 )
 
 // ResolveResourceRef returns the reference to the default custom resource of a Manifest as the runtime identifies it:
@@ -199,35 +208,120 @@ func FindOfUsers(ctx context.Context, q Question) (Found, error) {
 		}
 	}
 	if len(pages) == 0 {
+		q.Search.end()
 		return f, nil
 	}
-	err := own.readManifests(ctx, q)
-	if err != nil {
+	if err := own.readManifests(ctx, q); err != nil {
 		return Found{}, err
 	}
 	f.own = own
+	q.Search.resume(time.Now())
+	pagesLeft, isComplete := maxPages, true
 	for i, page := range pages {
-		k := Kind{CRD: crds[i], kind: page.Kind.GroupKind()}
-		seen := 0
-		for n := 1; ; n++ {
-			users := slices.DeleteFunc(slices.Clone(page.Items), func(o apply.ObjectMetadata) bool {
-				return !own.isOfUser(&o)
-			})
-			seen += len(page.Items) - len(users)
-			k.items = append(k.items, users...)
-			if len(k.items) > 0 || page.Continue == "" || n == maxPages {
-				break
-			}
-			if page, err = q.Runtime.ListInstances(ctx, k.CRD.Name, nextPage, page.Continue); err != nil {
-				return Found{}, fmt.Errorf("looking for custom resources of users: %w", err)
-			}
+		if f.own.hasKeptInventoryObject(page.Kind.GroupKind()) {
+			continue
 		}
-		k.count = len(k.items) + max(0, page.More-max(0, own.countModuleObjects(k.kind)-seen))
-		if k.count > 0 && !own.hasKeptInventoryObject(k.kind) {
+		k, err := f.searchKind(ctx, crds[i], page, &pagesLeft)
+		if err != nil {
+			q.Search.end() // a continue token may have expired
+			return Found{}, fmt.Errorf("looking for custom resources of users: %w", err)
+		}
+		isComplete = isComplete && !k.isUnread
+		if k.count > 0 || k.isUnread {
 			f.Kinds = append(f.Kinds, k)
 		}
 	}
+	if isComplete || f.Count() > 0 {
+		q.Search.end()
+	}
 	return f, nil
+}
+
+// searchKind searches the custom resources of one CRD, from its first page on. If an earlier call has begun the search,
+// searchKind continues it after the first page. The parameter pagesLeft is the number of list requests that are left;
+// searchKind reduces it.
+func (f *Found) searchKind(ctx context.Context, crd apply.Ref, page apply.Instances, pagesLeft *int) (Kind, error) {
+	k := Kind{CRD: crd, kind: page.Kind.GroupKind()}
+	next, isContinued := f.question.Search.position(crd)
+	seen := 0
+	for isFirst := true; ; isFirst = false {
+		for i := range page.Items {
+			if o := &page.Items[i]; f.own.isOfUser(o) {
+				k.items = append(k.items, *o)
+			} else {
+				seen++
+			}
+		}
+		if isFirst && isContinued {
+			page.Continue = next
+		}
+		if len(k.items) > 0 {
+			k.count = len(k.items) + max(0, page.More-max(0, f.own.countModuleObjects(k.kind)-seen))
+			return k, nil
+		}
+		k.isUnread = page.Continue != "" && *pagesLeft == 0
+		if page.Continue == "" || k.isUnread {
+			f.question.Search.setPosition(crd, page.Continue)
+			return k, nil
+		}
+		*pagesLeft--
+		var err error
+		if page, err = f.question.Runtime.ListInstances(ctx, crd.Name, nextPage, page.Continue); err != nil {
+			return Kind{}, err
+		}
+	}
+}
+
+const (
+	// searchPeriod is the maximum time from the first to the last call of one search. Custom resources that users
+	// create after the first call may be missing in the pages that follow, so a search that takes longer begins again.
+	// The period is as long as API servers usually accept a continue token: two intervals of the compaction of etcd. If
+	// the caller waits up to 30 seconds between two calls, a search of this period reads 400,000 custom resources.
+	searchPeriod = 10 * time.Minute
+	// maxToken is the maximum length of a continue token that a Search keeps, in bytes. The token of an API server has
+	// the key of an object, which is shorter than 1 KiB. If a token is longer, the next call begins at the first page.
+	maxToken = 4 << 10
+)
+
+// Search is the position of a search that one call of FindOfUsers could not complete, because the module has very many
+// custom resources. The zero value is ready to use. A Search belongs to one module, and only one call may use it at a
+// time.
+type Search struct {
+	began time.Time         // of the first call; zero if there is no search to continue
+	next  map[string]string // by the name of a CRD: the token of the next page, or "" if all pages were read
+}
+
+// resume begins a search, unless there is one to continue.
+func (s *Search) resume(now time.Time) {
+	if s != nil && (s.began.IsZero() || now.Sub(s.began).Abs() > searchPeriod) {
+		*s = Search{began: now}
+	}
+}
+
+// position returns the token of the next page of a CRD. position returns false if no page of the CRD was read.
+func (s *Search) position(crd apply.Ref) (next string, isKnown bool) {
+	if s != nil {
+		next, isKnown = s.next[crd.Name]
+	}
+	return next, isKnown
+}
+
+// setPosition sets the token of the next page of a CRD.
+func (s *Search) setPosition(crd apply.Ref, next string) {
+	if s == nil || len(next) > maxToken {
+		return
+	}
+	if s.next == nil {
+		s.next = map[string]string{}
+	}
+	s.next[crd.Name] = strings.Clone(next)
+}
+
+// end makes the next call begin a new search.
+func (s *Search) end() {
+	if s != nil {
+		*s = Search{}
+	}
 }
 
 // maxOwnCount returns the maximum number of objects of the module that are custom resources of a CRD. maxOwnCount

@@ -232,6 +232,88 @@ func TestDeleteAfterFirstPage(t *testing.T) {
 	}
 }
 
+// TestSearchOfVeryManyCustomResources checks that a search which reads more custom resources than one call may read
+// ends in a later call. Until then, the custom resources that were not read count neither as custom resources of users
+// nor as custom resources that may be deleted.
+func TestSearchOfVeryManyCustomResources(t *testing.T) {
+	const number = maxPages*nextPage + 2*nextPage
+	var children []metav1.PartialObjectMetadata
+	for i := range number {
+		children = append(children, child(i))
+	}
+	cases := map[string]struct {
+		reason string
+		items  []metav1.PartialObjectMetadata
+		users  int
+	}{
+		"NoUser":    {"the operator has made all of them", children, 0},
+		"UsersLast": {"a user has made the last one", append(slices.Clone(children), mine()), 1},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			things := newThings(t, c.items)
+			search := &Search{}
+			q := things.question()
+			q.Search = search
+			first, err := FindOfUsers(t.Context(), q)
+			if err != nil || len(first.Kinds) != 1 || first.Count() != 0 || things.lists != 1+maxPages ||
+				!strings.Contains(first.WaitMessage(), "more than 20000 custom resources of Thing.example.com") ||
+				len(first.WithoutFoundCRDs(q.CRDs)) != 0 {
+				t.Fatalf("%s: the first call: %v, %d lists, %q", c.reason, err, things.lists, first.WaitMessage())
+			}
+			things.lists = 0
+			second, err := FindOfUsers(t.Context(), q)
+			if err != nil || second.Count() != c.users || len(second.Kinds) != c.users ||
+				things.lists > 4 {
+				t.Errorf("%s: the second call: %v, %d of users in %d kinds, %d lists", c.reason, err,
+					second.Count(), len(second.Kinds), things.lists)
+			}
+			if !search.began.IsZero() || len(search.next) > 0 {
+				t.Errorf("%s: the search is complete, but has the position %v", c.reason, search.next)
+			}
+			if c.users == 0 {
+				return
+			}
+			accepted, err := second.Delete(t.Context())
+			if err != nil || len(accepted) != 1 || accepted[0].Name != "mine" {
+				t.Errorf("%s: accepted the deletion of %v, %v", c.reason, accepted, err)
+			}
+		})
+	}
+}
+
+// TestSearchBeginsAgain checks that a search does not use its position if the API server refuses the continue token, or
+// if the token is too long to be kept.
+func TestSearchBeginsAgain(t *testing.T) {
+	var children []metav1.PartialObjectMetadata
+	for i := range maxPages*nextPage + nextPage {
+		children = append(children, child(i))
+	}
+	things := newThings(t, children)
+	search := &Search{}
+	q := things.question()
+	q.Search = search
+	if found, err := FindOfUsers(t.Context(), q); err != nil || len(found.Kinds) != 1 || len(search.next) != 1 {
+		t.Fatalf("the first call: %v, position %v", err, search.next)
+	}
+	things.expired = true
+	if _, err := FindOfUsers(t.Context(), q); err == nil || len(search.next) > 0 {
+		t.Errorf("the token is refused: %v, position %v", err, search.next)
+	}
+	things.expired, things.lists = false, 0
+	if found, err := FindOfUsers(t.Context(), q); err != nil || len(found.Kinds) != 1 || things.lists != 1+maxPages {
+		t.Errorf("the search begins again: %v, %d lists", err, things.lists)
+	}
+	search.began = search.began.Add(-searchPeriod - time.Second)
+	if search.resume(time.Now()); len(search.next) > 0 {
+		t.Errorf("the search is too old, but has the position %v", search.next)
+	}
+	search.setPosition(q.CRDs[0], strings.Repeat("x", maxToken+1))
+	if _, known := search.position(q.CRDs[0]); known {
+		t.Error("a token that is too long is kept")
+	}
+}
+
 // TestDefaultOfModuleThatStays checks that the default custom resource of a module that stays blocks the deletion of
 // its CRD, and that it is not deleted if the user allows the deletion of custom resources.
 func TestDefaultOfModuleThatStays(t *testing.T) {

@@ -35,25 +35,36 @@ func (f Found) Delete(ctx context.Context) (accepted []apply.Ref, err error) {
 }
 
 // firstDeletable returns the custom resources of one page that Delete may delete: the first page that has any. Pages
-// without any are common if the operator has made hundreds of custom resources, which the garbage collector deletes.
+// without any are common if the operator has made hundreds of custom resources, which the garbage collector deletes. If
+// the first maxDeletePages pages have none, firstDeletable uses the page on which the search has found custom resources
+// of users.
 func (f Found) firstDeletable(ctx context.Context, k Kind) (refs []apply.Ref, err error) {
+	if len(k.items) == 0 {
+		return nil, nil
+	}
 	next := ""
-	for range maxPages {
+	for range maxDeletePages {
 		page, err := f.question.Runtime.ListInstances(ctx, k.CRD.Name, nextPage, next)
 		if err != nil {
 			return nil, err
 		}
-		for i := range page.Items {
-			o := &page.Items[i]
-			if o.DeletionTime.IsZero() && f.own.isOfUser(o) && f.own.otherOwningManifest(o) == "" {
-				refs = append(refs, o.Ref)
-			}
+		if refs = f.deletable(page.Items); len(refs) > 0 || page.Continue == "" {
+			return refs, nil
 		}
-		if next = page.Continue; len(refs) > 0 || next == "" {
-			break
+		next = page.Continue
+	}
+	return f.deletable(k.items), nil
+}
+
+// deletable returns those custom resources that Delete may delete.
+func (f Found) deletable(items []apply.ObjectMetadata) (refs []apply.Ref) {
+	for i := range items {
+		o := &items[i]
+		if o.DeletionTime.IsZero() && f.own.isOfUser(o) && f.own.otherOwningManifest(o) == "" {
+			refs = append(refs, o.Ref)
 		}
 	}
-	return refs, nil
+	return refs
 }
 
 // isDeletionAllowedByUser reports whether the user allows the deletion of custom resources.
@@ -83,6 +94,9 @@ func (f Found) DeleteIfUserAllows(ctx context.Context, record func(reason, note 
 // WaitMessage returns a text about the custom resources that delay the deletion of the CRDs, with an instruction to
 // allow their deletion.
 func (f Found) WaitMessage() string {
+	if f.Count() == 0 {
+		return f.UnreadMessage()
+	}
 	what := "custom resources of users to be deleted: " + f.String()
 	if f.isDeletionAllowedByUser() {
 		return what
@@ -96,8 +110,27 @@ func (f Found) WaitMessage() string {
 		namespace, name, v1beta2.AnnotationDeleteCustomResources, m.ModuleName())
 }
 
+// UnreadMessage returns a text about the kinds whose custom resources were not all read yet. UnreadMessage returns ""
+// if all custom resources were read, or if custom resources of users were found.
+func (f Found) UnreadMessage() string {
+	var kinds []string
+	for _, k := range f.Kinds {
+		if k.isUnread {
+			kinds = append(kinds, k.kind.String())
+		}
+	}
+	if len(kinds) == 0 || f.Count() > 0 {
+		return ""
+	}
+	if more := len(kinds) - kindsLimit; more > 0 {
+		kinds = append(kinds[:kindsLimit], fmt.Sprintf("%d more kinds", more))
+	}
+	return loop.ClipLine(fmt.Sprintf("the search for custom resources of users: the runtime has more than %d custom "+
+		"resources of %s, and those that were read belong to no user", maxPages*nextPage, strings.Join(kinds, ", ")))
+}
+
 // WithoutFoundCRDs returns the references in the parameter refs, except those to CRDs of which custom resources of
-// users were found.
+// users were found, or were not all read yet.
 func (f Found) WithoutFoundCRDs(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool {
 		return slices.ContainsFunc(f.Kinds, func(k Kind) bool { return k.CRD.SameObject(r) })
@@ -133,7 +166,8 @@ func (f Found) Count() int {
 // first few.
 func (f Found) String() string {
 	var parts []string
-	for _, k := range f.Kinds[:min(kindsLimit, len(f.Kinds))] {
+	kinds := slices.DeleteFunc(slices.Clone(f.Kinds), func(k Kind) bool { return k.isUnread })
+	for _, k := range kinds[:min(kindsLimit, len(kinds))] {
 		var names []string
 		for i := range k.items[:min(namesLimit, len(k.items))] {
 			names = append(names, f.nameAndBlocker(&k.items[i]))
@@ -143,7 +177,7 @@ func (f Found) String() string {
 		}
 		parts = append(parts, fmt.Sprintf("%d %s (%s)", k.count, k.kind, strings.Join(names, ", ")))
 	}
-	if more := len(f.Kinds) - kindsLimit; more > 0 {
+	if more := len(kinds) - kindsLimit; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more kinds", more))
 	}
 	return loop.ClipLine(strings.Join(parts, "; "))

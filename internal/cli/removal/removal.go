@@ -176,6 +176,9 @@ func (f *Found) findUserResources(ctx context.Context, runtime *apply.Cluster, u
 	if f.Users, err = customresource.FindOfUsers(ctx, q); err != nil {
 		f.UsersUnknown = explain(err)
 	}
+	if unread := f.Users.UnreadMessage(); unread != "" {
+		f.UsersUnknown = unread
+	}
 }
 
 // inventoryOf returns the inventory of a Manifest. inventoryOf marks the objects of an unmanaged Manifest as staying.

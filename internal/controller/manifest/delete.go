@@ -134,9 +134,21 @@ func (n *run) deleteOrAwaitUserCRs(ctx context.Context) error {
 	case err != nil:
 		return err
 	case len(found.Kinds) > 0:
-		n.observed.blocked = n.requeueWaitingFor(found.WaitMessage())
+		n.observed.blocked = n.awaitUserCRs(found)
 	}
 	return nil
+}
+
+// searchDelay is the delay until the next call continues a search for custom resources of users. The delay is short,
+// because the API server keeps the position of a search only for some minutes.
+const searchDelay = time.Second
+
+// awaitUserCRs returns the answer "not yet" for custom resources of users that were found, or that were not read yet.
+func (n *run) awaitUserCRs(found customresource.Found) error {
+	if unread := found.UnreadMessage(); unread != "" {
+		return loop.Later(searchDelay, unread)
+	}
+	return n.requeueWaitingFor(found.WaitMessage())
 }
 
 // questionAbout returns the query for the custom resources of users that would be deleted together with the CRDs among
@@ -155,7 +167,7 @@ func (n *run) questionAbout(ctx context.Context, refs []apply.Ref) customresourc
 		return runtimes.ManifestsOf(ctx, n.Client, n.manifest.Namespace, n.manifest.Labels[v1beta2.LabelKymaName])
 	}
 	return customresource.Question{Manifests: manifests, Runtime: n.runtime.Cluster, Manifest: n.manifest,
-		Inventory: inventory.Refs(n.manifest.Status.Synced), CRDs: crds}
+		Inventory: inventory.Refs(n.manifest.Status.Synced), CRDs: crds, Search: &n.memory.search}
 }
 
 // deleteModuleCR deletes the module's custom resource. deleteModuleCR waits until the module's operator, which still

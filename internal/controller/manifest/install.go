@@ -408,11 +408,13 @@ func (n *run) deleteRemoved(ctx context.Context, removed []apply.Ref) error {
 		return err
 	}
 	if len(found.Kinds) > 0 {
-		n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
+		if found.Count() > 0 {
+			n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
+		}
 		if err := errors.Join(found.DeleteIfUserAllows(ctx, n.recordEvent), n.subscribeToObjects(ctx)); err != nil {
 			return err
 		}
-		return n.requeueWaitingFor(found.WaitMessage())
+		return n.awaitUserCRs(found)
 	}
 	if len(left.Remaining) > 0 {
 		return n.requeueWaitingFor(left.WaitMessage())

@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/inventory"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/target"
+	"github.com/kyma-fleet/lifecycle-manager/internal/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -39,7 +40,8 @@ type memory struct {
 	// module, the owner, gets time to correct the change first. Each value of the map is the time at which a reconcile
 	// found the change. Each reconcile compares the objects in ownersTurn with their desired state.
 	ownersTurn map[apply.Ref]time.Time
-	others     inventory.Wait // a deletion waits until other modules have recorded their objects
+	others     inventory.Wait        // a deletion waits until other modules have recorded their objects
+	search     customresource.Search // the position of a search that needs several reconciles
 	// drift is the message about drift that is reported and not corrected; drift is "" if there is none.
 	drift string
 	// compared is the last time when all objects were sent or compared; it is zero if this process has done neither.
