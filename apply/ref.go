@@ -69,6 +69,9 @@ func (r Ref) WithOwnershipFlags(from Ref) Ref {
 	return r
 }
 
+// IsCustomResource reports whether the kind of the object is not built into Kubernetes.
+func (r Ref) IsCustomResource() bool { return roleOf(r.groupKind()) == roleCustom }
+
 // groupKind returns group and kind.
 func (r Ref) groupKind() schema.GroupKind { return schema.GroupKind{Group: r.Group, Kind: r.Kind} }
 

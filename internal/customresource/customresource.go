@@ -31,6 +31,9 @@
 // additional discovery requests. If the custom resources of row 4 are very many, one call does not read them all, and
 // the next call continues the search (Search). Until the search is complete, its CRDs must not be deleted.
 //
+// Only the operator of the module can remove the finalizers of custom resources of row 4. Dependents counts these
+// custom resources, so that the caller can wait for them before it deletes the operator.
+//
 // # What it does not do
 //
 // The package does not delete a custom resource that another module has applied, even if the user allows the deletion,
@@ -74,9 +77,11 @@ type Question struct {
 
 // Found has the custom resources of users that were found, by kind.
 type Found struct {
-	Kinds    []Kind
-	question Question
-	own      ownership
+	Kinds []Kind
+	// Dependents are set if Kinds is empty.
+	Dependents Dependents
+	question   Question
+	own        ownership
 }
 
 // Kind has those custom resources of one kind that belong to users.
@@ -215,7 +220,7 @@ func FindOfUsers(ctx context.Context, q Question) (Found, error) {
 		return Found{}, err
 	}
 	f.own = own
-	q.Search.resume(time.Now())
+	f.Dependents = q.Search.resume(time.Now())
 	pagesLeft, isComplete := maxPages, true
 	for i, page := range pages {
 		if f.own.hasKeptInventoryObject(page.Kind.GroupKind()) {
@@ -233,6 +238,11 @@ func FindOfUsers(ctx context.Context, q Question) (Found, error) {
 	}
 	if isComplete || f.Count() > 0 {
 		q.Search.end()
+	} else {
+		q.Search.suspend(f.Dependents)
+	}
+	if len(f.Kinds) > 0 {
+		f.Dependents = Dependents{}
 	}
 	return f, nil
 }
@@ -248,8 +258,8 @@ func (f *Found) searchKind(ctx context.Context, crd apply.Ref, page apply.Instan
 		for i := range page.Items {
 			if o := &page.Items[i]; f.own.isOfUser(o) {
 				k.items = append(k.items, *o)
-			} else {
-				seen++
+			} else if seen++; !isFirst || !isContinued { // otherwise the earlier call has counted it
+				f.Dependents.add(&f.own, o, k.kind)
 			}
 		}
 		if isFirst && isContinued {
@@ -289,13 +299,18 @@ const (
 type Search struct {
 	began time.Time         // of the first call; zero if there is no search to continue
 	next  map[string]string // by the name of a CRD: the token of the next page, or "" if all pages were read
+	read  Dependents        // the numbers of the pages that were read
 }
 
-// resume begins a search, unless there is one to continue.
-func (s *Search) resume(now time.Time) {
-	if s != nil && (s.began.IsZero() || now.Sub(s.began).Abs() > searchPeriod) {
+// resume returns what the former calls of a search have counted. If there is no search to continue, resume begins one.
+func (s *Search) resume(now time.Time) Dependents {
+	if s == nil {
+		return Dependents{}
+	}
+	if s.began.IsZero() || now.Sub(s.began).Abs() > searchPeriod {
 		*s = Search{began: now}
 	}
+	return s.read
 }
 
 // position returns the token of the next page of a CRD. position returns false if no page of the CRD was read.
@@ -315,6 +330,13 @@ func (s *Search) setPosition(crd apply.Ref, next string) {
 		s.next = map[string]string{}
 	}
 	s.next[crd.Name] = strings.Clone(next)
+}
+
+// suspend keeps what the calls of a search have counted so far.
+func (s *Search) suspend(d Dependents) {
+	if s != nil {
+		s.read = Dependents{Finalized: d.Finalized, Pending: d.Pending}
+	}
 }
 
 // end makes the next call begin a new search.

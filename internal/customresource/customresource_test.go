@@ -241,13 +241,15 @@ func TestSearchOfVeryManyCustomResources(t *testing.T) {
 	for i := range number {
 		children = append(children, child(i))
 	}
+	children[0], children[number-1] = child(0, "example.com/operator"), child(number-1, "example.com/operator")
 	cases := map[string]struct {
-		reason string
-		items  []metav1.PartialObjectMetadata
-		users  int
+		reason     string
+		items      []metav1.PartialObjectMetadata
+		users      int
+		dependents int
 	}{
-		"NoUser":    {"the operator has made all of them", children, 0},
-		"UsersLast": {"a user has made the last one", append(slices.Clone(children), mine()), 1},
+		"NoUser":    {"the operator has made all of them", children, 0, 2},
+		"UsersLast": {"a user has made the last one", append(slices.Clone(children), mine()), 1, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -258,15 +260,15 @@ func TestSearchOfVeryManyCustomResources(t *testing.T) {
 			first, err := FindOfUsers(t.Context(), q)
 			if err != nil || len(first.Kinds) != 1 || first.Count() != 0 || things.lists != 1+maxPages ||
 				!strings.Contains(first.WaitMessage(), "more than 20000 custom resources of Thing.example.com") ||
-				len(first.WithoutFoundCRDs(q.CRDs)) != 0 {
+				len(first.WithoutFoundCRDs(q.CRDs)) != 0 || first.Dependents.Finalized != 0 {
 				t.Fatalf("%s: the first call: %v, %d lists, %q", c.reason, err, things.lists, first.WaitMessage())
 			}
 			things.lists = 0
 			second, err := FindOfUsers(t.Context(), q)
 			if err != nil || second.Count() != c.users || len(second.Kinds) != c.users ||
-				things.lists > 4 {
-				t.Errorf("%s: the second call: %v, %d of users in %d kinds, %d lists", c.reason, err,
-					second.Count(), len(second.Kinds), things.lists)
+				second.Dependents.Finalized != c.dependents || things.lists > 4 {
+				t.Errorf("%s: the second call: %v, %d of users in %d kinds, dependents %+v, %d lists", c.reason, err,
+					second.Count(), len(second.Kinds), second.Dependents, things.lists)
 			}
 			if !search.began.IsZero() || len(search.next) > 0 {
 				t.Errorf("%s: the search is complete, but has the position %v", c.reason, search.next)
@@ -305,7 +307,7 @@ func TestSearchBeginsAgain(t *testing.T) {
 		t.Errorf("the search begins again: %v, %d lists", err, things.lists)
 	}
 	search.began = search.began.Add(-searchPeriod - time.Second)
-	if search.resume(time.Now()); len(search.next) > 0 {
+	if things.lists = 0; search.resume(time.Now()).Finalized != 0 || len(search.next) > 0 {
 		t.Errorf("the search is too old, but has the position %v", search.next)
 	}
 	search.setPosition(q.CRDs[0], strings.Repeat("x", maxToken+1))

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
@@ -65,6 +67,71 @@ func (f Found) deletable(items []apply.ObjectMetadata) (refs []apply.Ref) {
 		}
 	}
 	return refs
+}
+
+// Dependents are custom resources that the garbage collector deletes after their owners, and whose CRDs are about to be
+// deleted: row 4 of the table in the package comment. If the operator of the module is deleted before it has removed
+// their finalizers, they exist for ever, and their CRDs do too.
+type Dependents struct {
+	// Finalized is the number of these custom resources that have finalizers.
+	Finalized int
+	// Pending is the number of custom resources in Finalized that are not being deleted yet.
+	Pending int
+
+	named   []apply.ObjectMetadata // the first few with finalizers
+	pending []apply.Ref            // the first that are not being deleted yet, with or without finalizers
+	lasting []apply.Ref            // like pending, but the garbage collector waits for the deletion of the operator
+}
+
+// add counts a custom resource that belongs to no user, if it is in row 4.
+func (d *Dependents) add(own *ownership, o *apply.ObjectMetadata, kind schema.GroupKind) {
+	if slices.Contains(own.stayingKinds, kind) || !own.isDependent(o) {
+		return
+	}
+	if len(o.Finalizers) > 0 {
+		if d.Finalized++; len(d.named) < namesLimit {
+			d.named = append(d.named, *o)
+		}
+	}
+	if !o.DeletionTime.IsZero() {
+		return
+	}
+	if len(o.Finalizers) > 0 {
+		d.Pending++
+	}
+	if len(d.pending) < nextPage {
+		d.pending = append(d.pending, o.Ref)
+	}
+	if len(d.lasting) < nextPage && own.hasLastingOwner(o) {
+		d.lasting = append(d.lasting, o.Ref)
+	}
+}
+
+// WaitMessage returns a text about the custom resources with finalizers.
+func (d *Dependents) WaitMessage() string {
+	var names []string
+	for _, o := range d.named {
+		names = append(names, o.Ref.String()+" with finalizers "+strings.Join(o.Finalizers, " "))
+	}
+	if more := d.Finalized - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return loop.ClipLine("custom resources that the module's operator has made to be deleted; only the operator " +
+		"removes their finalizers: " + strings.Join(names, ", "))
+}
+
+// DeleteDependents deletes custom resources of Dependents, at most 500. The garbage collector deletes most of them
+// itself. DeleteDependents deletes those that it does not delete before the operator of the module is deleted, or, if
+// the parameter "all" is true, all of them.
+func (f Found) DeleteDependents(ctx context.Context, all bool) error {
+	refs := f.Dependents.lasting
+	if all {
+		refs = f.Dependents.pending
+	}
+	if _, err := f.question.Runtime.Delete(ctx, refs, nil); err != nil {
+		return fmt.Errorf("deleting custom resources of the module's operator: %w", err)
+	}
+	return nil
 }
 
 // isDeletionAllowedByUser reports whether the user allows the deletion of custom resources.

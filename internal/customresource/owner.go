@@ -108,6 +108,15 @@ func (w *ownership) stayingDefaultOwner(o *apply.ObjectMetadata) (namespacedName
 	return "", false
 }
 
+// isDependent reports whether a custom resource is in row 4 of the table in the package comment. The caller has to know
+// that the custom resource belongs to no user.
+func (w *ownership) isDependent(o *apply.ObjectMetadata) bool {
+	isDefault := func(declared apply.Ref) bool { return isDeclared(o.Ref, declared) }
+	_, isDefaultOfStaying := w.stayingDefaultOwner(o)
+	return !isDefaultOfStaying && !slices.ContainsFunc(w.inventory, o.SameObject) &&
+		!slices.ContainsFunc(w.defaults, isDefault)
+}
+
 // isDeletedWithModule reports whether a custom resource in the inventory of the module is deleted with the module. A
 // custom resource that existed before the module stays, and so does a custom resource that belongs to another module.
 // If the other module is being deleted too, that module deletes the custom resource, or hands it over to this module.
@@ -139,9 +148,25 @@ func (w *ownership) isOwnerRefToModuleObject(o *apply.ObjectMetadata, ownerRef m
 		return false
 	}
 	kind := schema.GroupKind{Group: version.Group, Kind: ownerRef.Kind}
-	return slices.Contains(w.kinds, kind) || slices.ContainsFunc(w.inventory, func(r apply.Ref) bool {
-		return !r.Adopted && r.GVK().GroupKind() == kind && r.Name == ownerRef.Name && (r.Namespace == "" ||
-			r.Namespace == o.Namespace)
+	return slices.Contains(w.kinds, kind) ||
+		slices.ContainsFunc(w.inventory, func(r apply.Ref) bool { return !r.Adopted && isOwner(r, o, kind, ownerRef) })
+}
+
+// isOwner reports whether an owner reference of a custom resource, with the kind that is its owner's, points to r.
+func isOwner(r apply.Ref, o *apply.ObjectMetadata, kind schema.GroupKind, ownerRef metav1.OwnerReference) bool {
+	return r.GVK().GroupKind() == kind && r.Name == ownerRef.Name && (r.Namespace == "" || r.Namespace == o.Namespace)
+}
+
+// hasLastingOwner reports whether an owner of a custom resource is an object of the inventory that exists as long as
+// the operator: an object that is no custom resource, such as the Deployment of the operator, or an object that the
+// module keeps. The garbage collector does not delete the custom resource before this owner.
+func (w *ownership) hasLastingOwner(o *apply.ObjectMetadata) bool {
+	return slices.ContainsFunc(o.Owners, func(ownerRef metav1.OwnerReference) bool {
+		version, err := schema.ParseGroupVersion(ownerRef.APIVersion)
+		kind := schema.GroupKind{Group: version.Group, Kind: ownerRef.Kind}
+		return err == nil && slices.ContainsFunc(w.inventory, func(r apply.Ref) bool {
+			return (r.Keep || !r.IsCustomResource()) && isOwner(r, o, kind, ownerRef)
+		})
 	})
 }
 

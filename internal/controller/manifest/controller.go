@@ -59,6 +59,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/reclaim"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/target"
+	"github.com/kyma-fleet/lifecycle-manager/internal/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
@@ -216,7 +217,8 @@ type observed struct {
 	outage       outage // set by decide and render if the sources cannot be read
 	ownerUnknown bool   // set by connectBy: the reconcile waits until the owner of the runtime is verified
 
-	resource *moduleResource // set by readModuleCR; nil if it was not read in this reconcile
+	found    customresource.Found // set by deleteOrAwaitUserCRs
+	resource *moduleResource      // set by readModuleCR; nil if it was not read in this reconcile
 }
 
 // Reconcile reconciles one Manifest. If another replica holds the shard of the Manifest, Reconcile does nothing.

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,6 +137,7 @@ func (n *run) deleteOrAwaitUserCRs(ctx context.Context) error {
 	case len(found.Kinds) > 0:
 		n.observed.blocked = n.awaitUserCRs(found)
 	}
+	n.observed.found = found
 	return nil
 }
 
@@ -171,12 +173,20 @@ func (n *run) questionAbout(ctx context.Context, refs []apply.Ref) customresourc
 }
 
 // deleteModuleCR deletes the module's custom resource. deleteModuleCR waits until the module's operator, which still
-// runs, has removed the finalizers of the custom resource.
+// runs, has removed the finalizers of the custom resource, and those of the custom resources that depend on it.
 func (n *run) deleteModuleCR(ctx context.Context) error {
 	if n.observed.blocked != nil {
 		return nil
 	}
-	return n.deleteDefaultCR(ctx)
+	if err := n.deleteDefaultCR(ctx); err != nil || n.observed.blocked != nil {
+		return err
+	}
+	if slices.ContainsFunc(n.refs, apply.Ref.IsCustomResource) {
+		return nil // they may be owners: deleteInventoryObjects deletes them first
+	}
+	waits, err := n.awaitDependents(ctx)
+	n.observed.blocked = waits
+	return err
 }
 
 // deleteDefaultCR deletes the module's custom resource unless its policy is Ignore. The scope of its kind may be cached
@@ -211,6 +221,51 @@ func (n *run) deleteDefaultCR(ctx context.Context) error {
 		n.observed.blocked = n.requeueWaitingFor(left.WaitMessage())
 	}
 	return nil
+}
+
+// garbagePeriod is the time in which the garbage collector of the runtime deletes custom resources whose owners were
+// deleted. The garbage collector usually needs seconds, and half a minute to notice a new kind.
+const garbagePeriod = 2 * time.Minute
+
+// dependentsWait records the progress of the deletion of custom resources that the operator has made. The zero value is
+// ready to use.
+type dependentsWait struct {
+	fewest int       // the lowest number of custom resources whose deletion had not begun
+	since  time.Time // when that number was reached; zero before the first call of stalledFor
+}
+
+// stalledFor returns for how long the number of custom resources whose deletion has not begun has not fallen.
+func (w *dependentsWait) stalledFor(pending int, now time.Time) time.Duration {
+	if w.since.IsZero() || pending < w.fewest {
+		*w = dependentsWait{pending, now}
+	}
+	return now.Sub(w.since).Abs()
+}
+
+// awaitDependents waits until the custom resources with finalizers that the module's operator has made are deleted,
+// because only the operator removes their finalizers. The first matching row decides:
+//
+//	1  none of them exists, or the purge removes finalizers      go on
+//	2  the deletion of all of them has begun                     wait for the operator
+//	3  the number of the others has not fallen for two periods
+//	   of garbagePeriod: the operator creates them again         go on
+//	4  it has not fallen for one period                          delete the others, and wait
+//	5  otherwise                                                 wait for the garbage collector; delete those whose
+//	                                                             owner exists as long as the operator
+func (n *run) awaitDependents(ctx context.Context) (waits, err error) {
+	d := &n.observed.found.Dependents
+	if d.Finalized == 0 || n.manifest.Annotations[v1beta2.AnnotationPurged] != "" {
+		n.memory.dependents = dependentsWait{}
+		return nil, nil
+	}
+	stalled := n.memory.dependents.stalledFor(d.Pending, time.Now())
+	if d.Pending > 0 && stalled >= 2*garbagePeriod {
+		return nil, nil
+	}
+	if err := n.observed.found.DeleteDependents(ctx, d.Pending > 0 && stalled >= garbagePeriod); err != nil {
+		return nil, err
+	}
+	return n.requeueWaitingFor(d.WaitMessage()), nil
 }
 
 // operatorRepairDelay is the time from the start of the deletion of a module until the Manifest controller compares the
@@ -269,9 +324,22 @@ func (n *run) logOperatorRepairError(ctx context.Context, err error) {
 		"error", err.Error())
 }
 
-// deleteInventoryObjects deletes all objects of the inventory in order, and waits until they no longer exist.
+// deleteInventoryObjects deletes all objects of the inventory in order, and waits until they no longer exist. If the
+// operator has made custom resources for custom resources of the inventory, deleteInventoryObjects deletes the operator
+// after all of them.
 func (n *run) deleteInventoryObjects(ctx context.Context) error {
-	left, err := n.deleteOwnedObjects(ctx, n.refs)
+	refs := n.refs
+	awaits := n.observed.found.Dependents.Finalized > 0 && slices.ContainsFunc(n.refs, apply.Ref.IsCustomResource)
+	if awaits {
+		refs = slices.DeleteFunc(slices.Clone(n.refs), func(r apply.Ref) bool { return !r.IsCustomResource() })
+	}
+	left, err := n.deleteOwnedObjects(ctx, refs)
+	if err == nil && awaits && left.Done() {
+		if waits, err := n.awaitDependents(ctx); waits != nil || err != nil {
+			return cmp.Or(err, waits)
+		}
+		left, err = n.deleteOwnedObjects(ctx, n.refs)
+	}
 	if err != nil {
 		return err
 	}

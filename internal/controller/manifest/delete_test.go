@@ -599,6 +599,133 @@ func TestUpgradeKeepsNeededCRD(t *testing.T) {
 	}
 }
 
+// TestDeleteAwaitsDependents checks that the operator of a module is deleted after the custom resources that it has
+// made and that have finalizers, because only the operator removes their finalizers.
+func TestDeleteAwaitsDependents(t *testing.T) {
+	const bar = "/apis/example.com/v1/namespaces/default/bars/bar"
+	ofDefault := map[string]any{"apiVersion": "example.com/v1", "kind": "Sample", "name": "own"}
+	ofOperator := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "a"}
+	finalizers := []any{"example.com/operator"}
+	cases := map[string]struct {
+		reason     string
+		owner      map[string]any
+		finalizers []any
+		waited     time.Duration // the time that the deletion has already waited
+		want       []string      // the first deletions after that of the default custom resource
+		waits      bool
+	}{
+		"NoFinalizer": {"it needs no operator", ofDefault, nil, 0, []string{"DELETE " + configMaps + "a"}, false},
+		"OfDefault":   {"the garbage collector deletes it", ofDefault, finalizers, 0, nil, true},
+		"OfOperator": {"its owner exists as long as the operator", ofOperator, finalizers, 0,
+			[]string{"DELETE " + bar}, true},
+		"Forgotten": {"the garbage collector does not delete it", ofDefault, finalizers, garbagePeriod,
+			[]string{"DELETE " + bar}, true},
+		"Again": {"the operator creates it again", ofDefault, finalizers, 2 * garbagePeriod,
+			[]string{"DELETE " + configMaps + "a"}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newSampleBench(t, v1beta2.CreateAndDelete)
+			b.settle(v1beta2.StateReady)
+			b.addCRD("samples", "Sample")
+			b.addCRD("bars", "Bar")
+			metadata := map[string]any{"ownerReferences": []any{c.owner}}
+			if c.finalizers != nil {
+				metadata["finalizers"] = c.finalizers
+			}
+			b.putCustomResource("bars", "Bar", "bar", metadata)
+			b.delete()
+			if c.waited > 0 {
+				memory := b.r.memoryOf(client.ObjectKey{Namespace: "kcp-system", Name: "m"}, b.manifest().UID)
+				memory.dependents = dependentsWait{fewest: 0, since: time.Now().Add(-c.waited)}
+			}
+			writes := b.reconcileTimes(1)
+			want := append([]string{"DELETE " + samplePath + "own"}, c.want...)
+			if !slices.Equal(writes[:min(len(writes), len(want))], want) || c.waits && len(writes) != len(want) {
+				t.Errorf("%s: deletions are %q, want %q", c.reason, writes, want)
+			}
+			if exists := b.runtime.object(configMaps+"a") != nil; exists != c.waits {
+				t.Fatalf("%s: the operator exists %t, want %t", c.reason, exists, c.waits)
+			}
+			if !c.waits {
+				return
+			}
+			b.runtime.change(bar, func(o map[string]any) { // as the garbage collector does
+				o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+			})
+			if writes := b.reconcileTimes(3); len(writes) > 0 {
+				t.Errorf("%s: while the operator works, requests are %q", c.reason, writes)
+			}
+			reason, message := readyMessage(t, b.manifest())
+			if reason != v1beta2.ReasonObjectsRemaining ||
+				!strings.Contains(message, "Bar.example.com default/bar with finalizers example.com/operator") {
+				t.Errorf("%s: %s: %s", c.reason, reason, message)
+			}
+			b.runtime.drop(bar)
+			b.reconcileTimes(3)
+			if m, left := b.manifest(), b.runtime.paths(); m != nil || len(left) > 0 {
+				t.Errorf("%s: after the deletion there are %v, and the Manifest %v", c.reason, left, m)
+			}
+		})
+	}
+}
+
+// TestDeleteAwaitsDependentsOfInventory checks that custom resources of the inventory are deleted before the operator,
+// and that the deletion waits for the custom resources that the operator has made for them. The repair of the operator
+// must not create the custom resources of the inventory again in the meantime.
+func TestDeleteAwaitsDependentsOfInventory(t *testing.T) {
+	const bar, part = "/apis/example.com/v1/namespaces/default/bars/bar", samplePath + "part"
+	b := newSampleBench(t, v1beta2.Ignore)
+	b.write("sample", configMap("a", "1"),
+		"apiVersion: example.com/v1\nkind: Sample\nmetadata: {name: part, namespace: default}\n")
+	b.settle(v1beta2.StateReady)
+	b.addCRD("samples", "Sample")
+	b.addCRD("bars", "Bar")
+	b.putCustomResource("bars", "Bar", "bar", map[string]any{"finalizers": []any{"example.com/operator"},
+		"ownerReferences": []any{map[string]any{"apiVersion": "example.com/v1", "kind": "Sample", "name": "part"}}})
+	b.delete()
+	b.editStatus(ageConditions)
+	if writes := b.reconcileTimes(4); !slices.Equal(writes, []string{"DELETE " + part}) {
+		t.Errorf("while the operator works, requests are %q", writes)
+	}
+	if b.runtime.object(configMaps+"a") == nil {
+		t.Fatal("the operator is deleted before the custom resource that it has made")
+	}
+	if reason, message := readyMessage(t, b.manifest()); !strings.Contains(message, "Bar.example.com default/bar") {
+		t.Errorf("%s: %s", reason, message)
+	}
+	b.runtime.drop(bar)
+	b.reconcileTimes(3)
+	if m, left := b.manifest(), b.runtime.paths(); m != nil || len(left) > 0 {
+		t.Errorf("after the deletion there are %v, and the Manifest %v", left, m)
+	}
+}
+
+// TestDeleteWithoutDependentsSendsNoRequestForThem checks that a module costs one list request for each CRD, although
+// the deletion also looks for custom resources that the operator has made.
+func TestDeleteWithoutDependentsSendsNoRequestForThem(t *testing.T) {
+	b := newSampleBench(t, v1beta2.CreateAndDelete)
+	b.settle(v1beta2.StateReady)
+	b.addCRD("samples", "Sample")
+	b.addCRD("bars", "Bar")
+	b.delete()
+	b.runtime.take()
+	if _, err := b.reconcile(); err != nil || b.manifest() != nil {
+		t.Fatalf("%v, the Manifest is %v", err, b.manifest())
+	}
+	got := map[string]int{}
+	for _, line := range b.runtime.take() {
+		if strings.HasSuffix(line, "/samples") || strings.HasSuffix(line, "/bars") || strings.HasSuffix(line, "/own") {
+			got[line]++
+		}
+	}
+	want := map[string]int{"GET /apis/example.com/v1/samples": 1, "GET /apis/example.com/v1/bars": 1,
+		"DELETE " + samplePath + "own": 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("requests about custom resources, -want +got:\n%s", diff)
+	}
+}
+
 // TestDeadWebhookDoesNotPreventRepair checks that the operator of a module is repaired during its deletion if its
 // conversion webhook does not answer, so that the custom resources of users cannot be listed.
 func TestDeadWebhookDoesNotPreventRepair(t *testing.T) {
