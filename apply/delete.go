@@ -518,8 +518,7 @@ func isNotFoundOrUnserved(err error) bool {
 // CRD of a bundle that the API server has not accepted, for example because the CRD changes the scope of the kind. If a
 // request fails because the kind is unknown, withServedVersion asks the cluster how it serves the kind, and calls the
 // function again. If the cluster serves the kind in another scope than ref has, no object with this identity can exist,
-// and withServedVersion returns the error of the request. See
-// onlyIfScopeFits and [Cluster.ResolveNamespace].
+// and withServedVersion returns the error of the request. See onlyIfScopeFits and [Cluster.ResolveNamespace].
 func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
 	use = c.onlyIfScopeFits(ctx, use)
 	res, err := c.resourceOf(ctx, ref.GVK())
