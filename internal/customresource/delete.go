@@ -111,7 +111,7 @@ func (d *Dependents) add(own *ownership, o *apply.ObjectMetadata, kind schema.Gr
 func (d *Dependents) WaitMessage() string {
 	var names []string
 	for _, o := range d.named {
-		names = append(names, o.Ref.String()+" with finalizers "+strings.Join(o.Finalizers, " "))
+		names = append(names, o.String()+" with finalizers "+strings.Join(o.Finalizers, " "))
 	}
 	if more := d.Finalized - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
