@@ -149,7 +149,7 @@ func New(o Options) (*Agent, error) {
 		client: client, discovery: &discovery{client: raw, answers: map[string]answer{}},
 		queue: a.queue, problems: a.problems, metrics: a.metrics, log: o.Log, timeout: o.WatchTimeout,
 		problemDelay: defaultProblemDelay, removalDelay: defaultRemovalDelay, listSlots: make(chan struct{}, maxLists),
-		retryDelays: [2]time.Duration{outbox.MinRetryDelay, maxRetryDelay}, running: map[versionedResource]*stream{},
+		minDelay: outbox.MinRetryDelay, maxDelay: maxRetryDelay, running: map[versionedResource]*stream{},
 	}
 	a.configMap = &objectWatch[configMap]{client: raw, resource: "configmaps",
 		name: o.Watchlist, timeout: o.WatchTimeout, failed: a.reportWatchlistError}

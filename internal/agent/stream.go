@@ -77,7 +77,7 @@ func (s *stream) run(ctx context.Context) {
 	_ = watch.Run(ctx, watch.Options[metav1.PartialObjectMetadata]{ // Run returns only when ctx ends
 		Source: watch.ClientSource(s.listPage, s.openWatch), Query: query, ListSlots: s.listSlots,
 		PageSize: pageSize, MaxPages: maxListPages, MaxObjects: maxListPages * pageSize, WatchTimeout: s.timeout,
-		MinDelay: s.retryDelays[0], MaxDelay: s.retryDelays[1], HealthyAfter: s.problemDelay, Retry: s.retry,
+		MinDelay: s.minDelay, MaxDelay: s.maxDelay, HealthyAfter: s.problemDelay, Retry: s.retry,
 		Page: s.addPage, Listed: s.finishListAndReport, Event: s.recordAndReportChange, Failed: s.reportFailure,
 		Opened: s.recordOpened, Closed: s.metrics.watches.Dec,
 	})

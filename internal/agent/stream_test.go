@@ -553,7 +553,7 @@ func TestStreamBeforeRights(t *testing.T) {
 // TestStreamRetriesWithNewList checks that a new watch list ends the delay after a failure.
 func TestStreamRetriesWithNewList(t *testing.T) {
 	s := newStage(t)
-	s.retryDelays = [2]time.Duration{48 * time.Hour, 48 * time.Hour}
+	s.minDelay, s.maxDelay = 48*time.Hour, 48*time.Hour
 	s.problemDelay = time.Nanosecond // the first failure is a problem, because there is no second one
 	s.api.set("t1", nil, false)
 	s.api.answer(http.StatusForbidden)

@@ -18,18 +18,18 @@ const maxLists = 2
 
 // streams are the watches that the current watch list requests.
 type streams struct {
-	client       metadata.Interface
-	discovery    *discovery
-	queue        *outbox.Queue
-	problems     *problems
-	metrics      *metrics
-	log          logr.Logger
-	timeout      time.Duration    // duration of one watch
-	problemDelay time.Duration    // time after which a temporary failure is reported as a problem
-	removalDelay time.Duration    // time after which the removal of a watched resource is reported as a problem
-	retryDelays  [2]time.Duration // minimum and maximum of the upper limit of the delay after a failed request
-	listSlots    chan struct{}    // one for each list that is being read
-	records      atomic.Int64     // number of objects with a record
+	client             metadata.Interface
+	discovery          *discovery
+	queue              *outbox.Queue
+	problems           *problems
+	metrics            *metrics
+	log                logr.Logger
+	timeout            time.Duration // duration of one watch
+	problemDelay       time.Duration // time after which a temporary failure is reported as a problem
+	removalDelay       time.Duration // time after which the removal of a watched resource is reported as a problem
+	minDelay, maxDelay time.Duration // limits of the delay after a failed request
+	listSlots          chan struct{} // one for each list that is being read
+	records            atomic.Int64  // number of objects with a record
 
 	wg      sync.WaitGroup
 	running map[versionedResource]*stream // used only by apply
