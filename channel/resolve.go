@@ -469,7 +469,9 @@ func (s *search) checkBetaAndInternal() *Blocker {
 	b := newBlocker(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
 		"version %s of module %s is %s, and this runtime does not take part: label the Kyma, or choose another channel",
 		s.Version, s.Module, refused)
-	b.KeepInstalled = false
+	// The runtime may have the requested version. It loses a step of the upgrade path, for example with the label beta,
+	// while this step is being installed.
+	b.KeepInstalled = s.Goal != ""
 	return b
 }
 

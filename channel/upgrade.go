@@ -107,8 +107,9 @@ func (s *search) takeUpgradePath() *Blocker {
 	step := s.firstStepOfUpgradePath(installed, ordered)
 	if step == nil {
 		return newBlocker(v1beta2.ReasonEdgeMissing, "ModuleTemplate "+s.Template.Name,
-			"version %s of module %s can be installed on top of %q only, version %s is installed, and no versions make a way: "+
-				"publish a version in this range that can be installed on top of %s, or extend spec.upgrade.from of %s",
+			"version %s of module %s can be installed on top of %q only, version %s is installed, and no versions that this "+
+				"runtime may have make a way: publish a version in this range that can be installed on top of %s, or "+
+				"extend spec.upgrade.from of %s",
 			s.Version, s.Module, s.Template.Spec.Upgrade.From, installed, installed, s.Template.Name)
 	}
 	s.Goal, s.Version, s.Template = s.Version, step.Spec.Version, step
@@ -133,7 +134,8 @@ func (s *search) installsOnTopOf(t *v1beta2.ModuleTemplate, versions ...string) 
 
 // firstStepOfUpgradePath returns the template of the first version on the shortest upgrade path from the installed
 // version to the requested version, or nil if there is no path. If two paths have the same length,
-// firstStepOfUpgradePath takes the path with the higher version.
+// firstStepOfUpgradePath takes the path with the higher version. A path contains no version that this runtime must not
+// have: rule 11 would remove the module because of a version that nobody requested.
 func (s *search) firstStepOfUpgradePath(installed, manifestVersion string) *v1beta2.ModuleTemplate {
 	if s.catalog.Templates == nil {
 		return nil
@@ -141,7 +143,8 @@ func (s *search) firstStepOfUpgradePath(installed, manifestVersion string) *v1be
 	var between []*v1beta2.ModuleTemplate
 	for _, t := range s.catalog.Templates(s.Module) {
 		withdrawn, _ := IsWithdrawn(t)
-		usable := !withdrawn || t.Spec.Version == manifestVersion
+		isAllowed := s.request.Mandatory || unmetRestriction(t, s.request.Beta, s.request.Internal) == ""
+		usable := !withdrawn && isAllowed || t.Spec.Version == manifestVersion
 		if usable && t.Name == TemplateName(s.Module, t.Spec.Version) && isLower(installed, t.Spec.Version) &&
 			isLower(t.Spec.Version, s.Version) {
 			between = append(between, t)

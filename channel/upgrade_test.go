@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -105,6 +106,51 @@ func TestSteps(t *testing.T) {
 			}
 			if is := strings.Join(way, " "); is != c.want {
 				t.Errorf("way %q, want %q", is, c.want)
+			}
+		})
+	}
+}
+
+// TestRestrictedSteps tests that an upgrade path contains no version that the runtime must not have, and that such a
+// version on the path never removes the module.
+func TestRestrictedSteps(t *testing.T) {
+	three := []string{"1.0.0", "1.5.0", "1.6.0", "2.0.0|>=1.5.0"}
+	for name, c := range map[string]struct {
+		catalog []string
+		label   string // of version 1.6.0, or "mandatory"
+		request Request
+		want    string // the next version, or the reason
+	}{
+		"Beta":          {three, v1beta2.LabelBeta, Request{}, "1.5.0"},
+		"Internal":      {three, v1beta2.LabelInternal, Request{Beta: true}, "1.5.0"},
+		"Mandatory":     {three, "mandatory", Request{Beta: true, Internal: true}, "1.5.0"},
+		"TakesPart":     {three, v1beta2.LabelBeta, Request{Beta: true}, "1.6.0"},
+		"ForMandatory":  {three, v1beta2.LabelBeta, Request{Mandatory: true}, "1.6.0"},
+		"OnlyBeta":      {[]string{"1.0.0", "1.6.0", "2.0.0|>=1.5.0"}, v1beta2.LabelBeta, Request{}, "EdgeMissing"},
+		"LabelIsMissed": {three, v1beta2.LabelBeta, Request{ManifestVersion: "1.6.0"}, "ModuleNotAllowed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			catalog := versions(c.catalog...)
+			step := catalog.Template("sample-1.6.0")
+			if step.Spec.Mandatory = c.label == "mandatory"; !step.Spec.Mandatory {
+				step.Labels = map[string]string{c.label: "true"}
+			}
+			if c.request.Mandatory {
+				r := catalog.Release("")
+				r.Spec.Channels, r.Spec.Mandatory = nil, &v1beta2.MandatoryVersion{Version: "2.0.0"}
+			}
+			c.request.Module, c.request.Channel, c.request.Installed = "sample", "regular", "1.0.0"
+			c.request.ManifestVersion = cmp.Or(c.request.ManifestVersion, "1.0.0")
+			d := Resolve(catalog, c.request)
+			is := d.Next
+			if d.Blocker != nil {
+				is = d.Blocker.Code
+				if !d.Blocker.KeepInstalled {
+					t.Errorf("%s removes the module: %s", is, d.Blocker.Message)
+				}
+			}
+			if is != c.want {
+				t.Errorf("got %q, want %q", is, c.want)
 			}
 		})
 	}
