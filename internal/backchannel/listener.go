@@ -328,7 +328,8 @@ func (l *Listener) TLSAddress() string {
 	return ""
 }
 
-// Ready is a health check, which returns an error if the listener cannot serve agents.
+// Ready is a health check, which returns an error if the listener cannot serve agents, for example because the
+// certificate of the listener has expired.
 func (l *Listener) Ready(*http.Request) error {
 	if l.serving.Load() == nil {
 		return errors.New("checking the listener: it does not listen")
@@ -339,8 +340,14 @@ func (l *Listener) Ready(*http.Request) error {
 	if l.opts.Address == "" {
 		return nil
 	}
-	if _, err := l.opts.Certificate(); err != nil {
+	pair, err := l.opts.Certificate()
+	if err != nil {
 		return fmt.Errorf("checking the listener: %w", err)
+	}
+	if leaf, now := pair.Leaf, time.Now(); leaf != nil && (now.Before(leaf.NotBefore) || now.After(leaf.NotAfter)) {
+		return fmt.Errorf("checking the listener: its certificate is valid only from %s to %s, so agents refuse it: "+
+			"renew it, and check the clock", leaf.NotBefore.UTC().Format(time.RFC3339),
+			leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -802,6 +803,34 @@ func TestNew(t *testing.T) {
 				t.Errorf("ready before Start, or only with leadership")
 			}
 		})
+	}
+}
+
+// TestReadyNeedsValidCertificate checks that the listener is not ready while agents refuse its certificate.
+func TestReadyNeedsValidCertificate(t *testing.T) {
+	ca := newRoot(t, "ca")
+	issue := func(from, until time.Duration) *tls.Certificate {
+		return ca.issue(t, certRequest{name: serverName, dns: []string{serverName}, from: from, valid: until})
+	}
+	var serving atomic.Pointer[tls.Certificate]
+	serving.Store(issue(-time.Hour, time.Hour))
+	e := listen(t, func(o *Options) {
+		o.Certificate = func() (*tls.Certificate, error) { return serving.Load(), nil }
+	}, ca)
+	cases := map[string]struct {
+		reason string
+		pair   *tls.Certificate
+		ready  bool
+	}{
+		"Expired":     {"nobody has renewed it", issue(-2*time.Hour, -time.Hour), false},
+		"NotValidYet": {"the clock of its issuer was fast", issue(time.Hour, 2*time.Hour), false},
+		"Valid":       {"it was renewed", issue(-time.Hour, time.Hour), true},
+	}
+	for name, c := range cases {
+		serving.Store(c.pair)
+		if err := e.Ready(nil); (err == nil) != c.ready {
+			t.Errorf("%s: %s: got %v", name, c.reason, err)
+		}
 	}
 }
 

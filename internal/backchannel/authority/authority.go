@@ -525,12 +525,14 @@ func (a *Authority) Serving() (*tls.Certificate, error) {
 	if r == nil {
 		return nil, fmt.Errorf("issuing the certificate of the listener: %w", a.notReadError())
 	}
-	if s := a.serving.Load(); s != nil && s.root == r.listener && a.Now().Before(s.due) {
+	// The monotonic clock stops while a machine is suspended, and a certificate expires by the wall clock. Round removes
+	// the reading of the monotonic clock, so that the time of the renewal is compared with the wall clock, too.
+	now := a.Now().Round(0)
+	if s := a.serving.Load(); s != nil && s.root == r.listener && now.Before(s.due) {
 		return s.pair, nil
 	}
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
-	now := a.Now()
 	if s := a.serving.Load(); s != nil && s.root == r.listener && now.Before(s.due) {
 		return s.pair, nil // another goroutine has renewed it
 	}

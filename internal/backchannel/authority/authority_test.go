@@ -390,6 +390,18 @@ func TestServing(t *testing.T) {
 	}
 }
 
+// TestServingByWallClock checks that the time of the renewal has no reading of the monotonic clock, which stops while a
+// machine is suspended.
+func TestServingByWallClock(t *testing.T) {
+	a := newTestAuthority(t, Options{Now: time.Now})
+	if _, err := a.Serving(); err != nil {
+		t.Fatal(err)
+	}
+	if due := a.serving.Load().due; strings.Contains(due.String(), "m=") {
+		t.Errorf("after a suspension, the certificate is renewed later than %s", due)
+	}
+}
+
 // TestServingAtOnce checks that concurrent callers of Serving all get a certificate, while the certificate of the
 // listener is being renewed.
 func TestServingAtOnce(t *testing.T) {
