@@ -41,6 +41,9 @@
 // deleted, a replica that knows the roots creates the Secret again. An operator may remove a root from the Secret by
 // hand; after that, the root is no longer trusted.
 //
+// A replica whose clock is fast may create a root that is not valid yet by the clocks of the other replicas. Such a
+// root signs nothing until it is valid. If no other root is left, the first replica with another clock creates one.
+//
 // # What it does not do
 //
 // The package does not deliver certificates, and does not store certificates: only the caller of Issue has the private
@@ -265,6 +268,8 @@ type Authority struct {
 	first <-chan struct{}
 
 	renewing sync.Mutex // locked while serving is renewed
+
+	replacedAt time.Time // when this replica has replaced roots that were not valid yet; used by sync only
 }
 
 // notifier sends notifications about changes of the roots.
@@ -295,6 +300,12 @@ type serving struct {
 	pair *tls.Certificate
 	root string
 	due  time.Time // time of the renewal
+}
+
+// isUsable reports whether the listener can use the certificate s at the given time, although a root may have been
+// replaced, or the clock may have been set back before the time at which the certificate becomes valid.
+func (s *serving) isUsable(signer *root, now time.Time) bool {
+	return s != nil && s.root == signer.fingerprint && now.Before(s.due) && !now.Before(s.pair.Leaf.NotBefore)
 }
 
 // OutdatedRuntimes are the runtimes whose certificate is not signed by the newest root.
@@ -393,8 +404,8 @@ func (a *Authority) setRoots(r *rootSet) {
 	}
 }
 
-// Issue implements [Issuer]. Issue returns a certificate for client and server authentication that the newest root has
-// signed. Each call generates a new key.
+// Issue implements [Issuer]. Issue returns a certificate for client and server authentication that the newest valid root
+// has signed. Each call generates a new key.
 func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	r, err := a.waitForRoots(ctx)
 	if err != nil {
@@ -403,7 +414,11 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 	if err := checkSubject(s, a.Hosts, a.Reserved); err != nil {
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
 	}
-	pair, err := r.roots[0].issue(template{commonName: s.CommonName, hosts: withAgentHosts(s.DNSNames), uid: s.UID,
+	signer, _ := r.signers(a.Now())
+	if signer == nil {
+		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, noValidRootError())
+	}
+	pair, err := signer.issue(template{commonName: s.CommonName, hosts: withAgentHosts(s.DNSNames), uid: s.UID,
 		now: a.Now(), lifetime: a.Lifetime})
 	if err != nil {
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
@@ -421,11 +436,14 @@ func (a *Authority) IssueIngressCertificateIfDue(currentCertificate, currentRoot
 	if r == nil {
 		return nil, fmt.Errorf("issuing the certificate of the ingress: %w", a.notReadError())
 	}
-	signer := r.roots[r.indexOf(r.listener)]
+	_, signer := r.signers(a.Now())
+	if signer == nil {
+		return nil, fmt.Errorf("issuing the certificate of the ingress: %w", noValidRootError())
+	}
 	if block, _ := pem.Decode(currentCertificate); block != nil && bytes.Equal(currentRoots, r.pem) {
 		leaf, err := x509.ParseCertificate(block.Bytes)
 		if err == nil && leaf.CheckSignatureFrom(signer.certificate) == nil &&
-			leaf.NotAfter.Sub(a.Now()) > a.RenewBefore {
+			!a.Now().Before(leaf.NotBefore) && leaf.NotAfter.Sub(a.Now()) > a.RenewBefore {
 			return nil, nil
 		}
 	}
@@ -471,14 +489,18 @@ func renewalTime(h Held, before, spread time.Duration) time.Time {
 	return h.NotAfter.Add(-before - time.Duration(share*float64(spread)))
 }
 
-// Stale implements [Issuer]. Stale is cheap, because it sends no request. Until the roots were read, Stale returns
-// false, because no certificate can be issued before the roots are known.
+// Stale implements [Issuer]. Stale is cheap, because it sends no request. Until the roots were read, and while no root
+// is valid, Stale returns false, because no certificate can be issued.
 func (a *Authority) Stale(record Held, revokedBefore time.Time) (stale bool, reason string) {
 	r := a.rootSet.Load()
 	if r == nil {
 		return false, ""
 	}
-	newest, end := r.roots[0], a.Due(record)
+	newest, _ := r.signers(a.Now())
+	if newest == nil {
+		return false, ""
+	}
+	end := a.Due(record)
 	if !record.NotAfter.Before(newest.certificate.NotAfter) {
 		end = record.NotAfter // a new certificate would expire at the same time as the old one
 	}
@@ -492,7 +514,8 @@ func (a *Authority) Stale(record Held, revokedBefore time.Time) (stale bool, rea
 //	2  its root is not the newest root
 //	3  its bundle of roots is not the current bundle
 //	4  it was issued before the time revokedBefore, and this time is not in the future
-//	5  it must be renewed because of its age
+//	5  it was issued in the future by the clock of this replica, so it is not valid yet
+//	6  it must be renewed because of its age
 func isStale(h Held, newestRoot, rootsDigest string, revokedBefore, now, due time.Time) (stale bool, reason string) {
 	switch {
 	case h == Held{}:
@@ -503,6 +526,8 @@ func isStale(h Held, newestRoot, rootsDigest string, revokedBefore, now, due tim
 		return true, "the roots to trust have changed"
 	case isRevoked(h, revokedBefore, now):
 		return true, "it was issued before " + revokedBefore.UTC().Format(time.RFC3339)
+	case h.Issued.After(now.Add(protocol.BackdatePeriod)):
+		return true, "it is not valid yet"
 	case !now.Before(due):
 		return true, "it expires at " + h.NotAfter.UTC().Format(time.RFC3339)
 	}
@@ -528,15 +553,18 @@ func (a *Authority) Serving() (*tls.Certificate, error) {
 	// The monotonic clock stops while a machine is suspended, and a certificate expires by the wall clock. Round removes
 	// the reading of the monotonic clock, so that the time of the renewal is compared with the wall clock, too.
 	now := a.Now().Round(0)
-	if s := a.serving.Load(); s != nil && s.root == r.listener && now.Before(s.due) {
+	_, signer := r.signers(now)
+	if signer == nil {
+		return nil, fmt.Errorf("issuing the certificate of the listener: %w", noValidRootError())
+	}
+	if s := a.serving.Load(); s.isUsable(signer, now) {
 		return s.pair, nil
 	}
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
-	if s := a.serving.Load(); s != nil && s.root == r.listener && now.Before(s.due) {
+	if s := a.serving.Load(); s.isUsable(signer, now) {
 		return s.pair, nil // another goroutine has renewed it
 	}
-	signer := r.roots[r.indexOf(r.listener)]
 	pair, err := signer.issue(template{commonName: protocol.ManagerName, hosts: a.Hosts,
 		now: now, lifetime: a.Lifetime})
 	if err != nil {

@@ -310,6 +310,15 @@ func TestStale(t *testing.T) {
 			held:   fresh,
 			mark:   start.Add(day),
 		},
+		"NotValidYet": {
+			reason: "the clock of the replica that issued it was fast by more than it is backdated",
+			held:   with(func(h *Held) { h.Issued = start.Add(2 * day) }),
+			stale:  true,
+		},
+		"Backdated": {
+			reason: "it is valid, although the clock of the replica that issued it was fast",
+			held:   with(func(h *Held) { h.Issued = start.Add(day - time.Hour) }),
+		},
 		"MarkHasCome":   {reason: "now it is in the past", held: fresh, after: day, mark: start.Add(day), stale: true},
 		"RecordedAsUTC": {reason: "the record is JSON", held: encodeAndDecode(t, fresh), mark: time.Time{}},
 	}
@@ -387,6 +396,23 @@ func TestServing(t *testing.T) {
 	}
 	if len(numbers) < 4 || len(numbers) > 6 {
 		t.Errorf("%d certificates in 21 days, of a lifetime of 7 and renewed after two thirds", len(numbers))
+	}
+}
+
+// TestServingAfterFastClock checks that the listener gets another certificate if its certificate is not valid yet.
+func TestServingAfterFastClock(t *testing.T) {
+	clock := newClock()
+	a := newTestAuthority(t, Options{Now: clock.Now})
+	clock.forward(3 * day)
+	for range 2 {
+		pair, err := a.Serving()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if clock.now.Before(pair.Leaf.NotBefore) {
+			t.Errorf("it is %s, but the certificate is not valid before %s", clock.now, pair.Leaf.NotBefore)
+		}
+		clock.forward(-3 * day)
 	}
 }
 

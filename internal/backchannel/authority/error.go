@@ -21,6 +21,12 @@ func (e *Error) Error() string { return e.Message }
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }
 
+// noValidRootError returns the error for certificates that cannot be issued because no root is valid at present.
+func noValidRootError() error {
+	return &Error{Code: v1beta2.ReasonAuthorityNotReady, Message: "no root in Secret " + SecretName +
+		" is valid at present: check the clocks of all replicas"}
+}
+
 // certificateRefusedError returns the error for a certificate that must not be issued.
 func certificateRefusedError(format string, args ...any) error {
 	return &Error{Code: v1beta2.ReasonCertificateRefused, Message: fmt.Sprintf(format, args...)}

@@ -32,6 +32,12 @@ type root struct {
 	fingerprint string
 }
 
+// isValidAt reports whether the root is valid at the given time. A root is not valid yet if a replica whose clock was
+// fast has created it.
+func (r root) isValidAt(now time.Time) bool {
+	return !now.Before(r.certificate.NotBefore) && now.Before(r.certificate.NotAfter)
+}
+
 // newRoot creates a root that is valid until now+lifetime. The validity of the root begins earlier than the validity of
 // each certificate that the root signs, even if the clock of the signing replica is behind.
 func newRoot(now time.Time, lifetime time.Duration) (root, error) {

@@ -60,6 +60,32 @@ func (r *rootSet) indexOf(fingerprint string) int {
 	return slices.IndexFunc(r.roots, func(o root) bool { return o.fingerprint == fingerprint })
 }
 
+// newestValid returns the index of the newest root that is valid at the given time, or -1 if no root is valid. The
+// parameter roots contains the newest root first.
+func newestValid(roots []root, now time.Time) int {
+	return slices.IndexFunc(roots, func(o root) bool { return o.isValidAt(now) })
+}
+
+// signers returns the root that signs the certificates of runtimes, and the root that signs the certificate of the
+// listener. The newest valid root signs the certificates of runtimes. While the root r.listener is not valid, the oldest
+// valid root signs the certificate of the listener, because more runtimes trust it than any newer root. If no root is
+// valid at the given time, the results are nil.
+func (r *rootSet) signers(now time.Time) (forRuntimes, forListener *root) {
+	for i := range r.roots {
+		o := &r.roots[i]
+		if !o.isValidAt(now) {
+			continue
+		}
+		if forRuntimes == nil {
+			forRuntimes = o
+		}
+		if forListener == nil || forListener.fingerprint != r.listener {
+			forListener = o
+		}
+	}
+	return forRuntimes, forListener
+}
+
 // equal reports whether two sets have the same content.
 func (r *rootSet) equal(other *rootSet) bool {
 	return r.digest == other.digest && r.listener == other.listener &&

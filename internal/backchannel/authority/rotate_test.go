@@ -119,6 +119,38 @@ func TestRotation(t *testing.T) {
 			0        A:2              | A    A A 0
 			179      A:2              | BA   B A 2
 			179.5    B:2              | BA   B B 0`},
+		"FastByMoreThanARoot": {"the clock was fast, and removed the only root that is valid now", `
+			0        A:2              | A    A A 0
+			200      A:2              | B    B B 0
+			10       B:2              | CB   C C 2
+			10.1     B:1 C:1          | C    C C 0`},
+		"FastAndNeverHeard": {"the root of the listener has to be left, although a root is not known", `
+			0        A:2              | A    A A 0
+			200      A:2              | B    B B 0
+			10       B:1 ?:1          | CB   C C 2
+			11       C:1 ?:1          | CB   C C 1
+			12       C:2              | C    C C 0`},
+		"FastAndNotTheLeader": {"a replica that does not know the fleet signs with a valid root, too", `
+			0        -                | A    A A 0
+			200      -                | B    B B 0
+			10       -                | CB   C C 0
+			10.1     C:2              | CB   C C 0
+			10.2     C:2              | C    C C 0`},
+		"FastByLessThanARoot": {"the future root signs nothing, and is left behind at the next rotation", `
+			0        A:2              | A    A A 0
+			140      A:2              | BA   B A 2
+			10       A:2              | BA   A A 0
+			100      A:2              | BA   A A 0
+			135.01   A:2              | CBA  C A 2
+			135.02   C:2              | CBA  C C 0
+			135.1    C:2              | C    C C 0`},
+		"FastUntilNow": {"the time at which the future root becomes valid has come", `
+			0        A:2              | A    A A 0
+			140      A:2              | BA   B A 2
+			10       A:2              | BA   A A 0
+			139      A:2              | BA   B A 2
+			139.1    B:2              | BA   B B 0
+			139.2    B:2              | B    B B 0`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -244,6 +276,46 @@ func (d *drawing) letter(fingerprint string) string {
 	letter := string(rune('A' + len(d.names) - 1))
 	d.names[letter] = fingerprint
 	return letter
+}
+
+// TestWrongClocksDoNotCompete checks two replicas with a shared Secret, one of which has a clock that is fast by more
+// than the validity of a root: each removes or replaces the roots of the other, but only once per replacePeriod.
+func TestWrongClocksDoNotCompete(t *testing.T) {
+	store, right, fast := fake.NewClientBuilder().Build(), newClock(), newClock()
+	fast.forward(200 * day)
+	a := newTestAuthority(t, Options{Client: store, Now: right.Now})
+	b := newTestAuthority(t, Options{Client: store, Now: fast.Now})
+	made := map[string]bool{}
+	compete := func() {
+		for range 5 {
+			for _, each := range []*Authority{a, b} {
+				syncOnce(t, each)
+				for _, o := range each.rootSet.Load().roots {
+					made[o.fingerprint] = true
+				}
+			}
+		}
+	}
+	compete()
+	if len(made) != 2 { // the first root is removed before it is counted
+		t.Errorf("%d roots were created in addition to the first one, want 2", len(made))
+	}
+	syncOnce(t, a)
+	_, err := a.Issue(t.Context(), Subject{CommonName: "a", UID: "u"})
+	if reasonOf(err) != v1beta2.ReasonAuthorityNotReady {
+		t.Errorf("no root is valid, but issuing returns %v", err)
+	}
+	if _, err := a.Serving(); reasonOf(err) != v1beta2.ReasonAuthorityNotReady {
+		t.Errorf("no root is valid, but serving returns %v", err)
+	}
+	if stale, why := a.Stale(Held{Serial: "1"}, time.Time{}); stale {
+		t.Errorf("no root is valid, so nothing can be replaced, but %s", why)
+	}
+	right.forward(replacePeriod)
+	compete()
+	if len(made) != 3 {
+		t.Errorf("%d roots were created in addition to the first one, want 3", len(made))
+	}
 }
 
 // TestStragglersAreNamed checks that the message names, in order, some of the runtimes whose certificates were signed

@@ -137,6 +137,10 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 		return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err),
 			fmt.Errorf("writing Secret %s with the roots: %w", key, err)
 	}
+	if present != nil && newestValid(present.roots, s.now) < 0 && next.roots[0].isValidAt(s.now) &&
+		s.now.Before(present.roots[0].certificate.NotBefore) {
+		a.replacedAt = s.now
+	}
 	for _, what := range done {
 		a.Log.Info("the roots of the certificate authority have changed", "what", what)
 	}
@@ -151,7 +155,8 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 // there are several roots, or if this decision will create a second root.
 func (a *Authority) rotationInput(present *rootSet, secret *corev1.Secret) rotationInput {
 	s := rotationInput{now: a.Now(), rootLife: a.RootLifetime, overlap: a.Overlap, keep: a.SettlePeriod,
-		request: secret.Annotations[v1beta2.AnnotationRotateRoot]}
+		request:  secret.Annotations[v1beta2.AnnotationRotateRoot],
+		replaced: a.Now().Sub(a.replacedAt) < replacePeriod}
 	if a.RuntimesByRoot != nil && present != nil &&
 		(len(present.roots) > 1 || present.reasonForNewRoot(present.roots, s) != "") {
 		s.seen, s.known = a.RuntimesByRoot()
