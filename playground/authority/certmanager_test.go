@@ -341,6 +341,31 @@ func TestCertManager(t *testing.T) {
 		if !slices.Equal(addresses, []string{"10.0.0.1"}) {
 			t.Errorf("addresses: %q", addresses)
 		}
+		if err := kube.Delete(t.Context(), play.certificate(authority.ListenerName)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() string { // cert-manager keeps the Secret of a deleted Certificate
+			o := play.certificate(name).DeepCopy() // another object of this kind
+			key := client.ObjectKey{Namespace: namespace, Name: authority.ListenerName}
+			if err := kube.Get(t.Context(), key, o); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+		play.issueCertificate(authority.ListenerName, time.Now().Add(-61*24*time.Hour))
+		eventually(t, func() string {
+			if err := m.LastError(); err == nil || !strings.Contains(err.Error(), "has not renewed it") {
+				return "nobody has noticed that the certificate has expired"
+			}
+			return ""
+		})
+		play.issueCertificate(authority.ListenerName, time.Now())
+		eventually(t, func() string {
+			if err := m.LastError(); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
 		play.writeSecret(authority.SecretName, map[string][]byte{"tls.crt": []byte("oops")})
 		eventually(t, func() string {
 			if err := m.LastError(); err == nil || !strings.Contains(err.Error(), "broken") {

@@ -23,8 +23,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
@@ -732,6 +734,77 @@ func TestCertManagerDue(t *testing.T) {
 	}
 	if _, err := m.Serving(); reasonOf(err) != v1beta2.ReasonCertificateNotReady {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestCertManagerListener checks the certificate of the listener: its Certificate is applied at every sync, because
+// somebody may have deleted it, and a certificate that cert-manager has not renewed in time is a problem.
+func TestCertManagerListener(t *testing.T) {
+	cases := map[string]struct {
+		reason    string
+		life      time.Duration // of the certificate
+		after     time.Duration // since the certificate was issued
+		applyFail bool
+		problem   bool
+	}{
+		"Fresh":      {reason: "it was issued just now", life: 60 * day},
+		"Due":        {reason: "cert-manager may need some days", life: 60 * day, after: 39 * day},
+		"Overdue":    {reason: "cert-manager should have renewed it", life: 60 * day, after: 41 * day, problem: true},
+		"Expired":    {reason: "agents refuse it", life: 60 * day, after: 61 * day, problem: true},
+		"Future":     {reason: "the clock of cert-manager was fast", life: 60 * day, after: -2 * day, problem: true},
+		"ShortLived": {reason: "the issuer decides how long it is valid", life: 7 * day, after: 5 * day},
+		"ShortLivedOverdue": {reason: "it should have been renewed in its last third", life: 7 * day, after: 6 * day,
+			problem: true},
+		"NotApplied": {reason: "the webhook of cert-manager does not answer", life: 60 * day, applyFail: true,
+			problem: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			clock := newClock()
+			ca, err := newRoot(clock.now, 180*day)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pair, err := ca.issue(template{commonName: protocol.ManagerName, now: clock.now, lifetime: c.life})
+			if err != nil {
+				t.Fatal(err)
+			}
+			secret := func(name string, data map[string][]byte) *corev1.Secret {
+				return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}
+			}
+			applied := 0
+			store := fake.NewClientBuilder().WithObjects(
+				secret(SecretName, map[string][]byte{
+					corev1.TLSCertKey: encodePEM(pemCertificate, ca.certificate.Raw)}),
+				secret(ListenerName, map[string][]byte{corev1.TLSCertKey: pair.pem, corev1.TLSPrivateKeyKey: pair.raw}),
+			).WithInterceptorFuncs(interceptor.Funcs{Apply: func(context.Context, client.WithWatch,
+				runtime.ApplyConfiguration, ...client.ApplyOption) error {
+				if applied++; c.applyFail {
+					return errors.New("no answer")
+				}
+				return nil
+			}}).Build()
+			m, err := NewCertManager(CertManagerOptions{Client: store, Namespace: namespace, Now: clock.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			clock.forward(c.after)
+			for range 2 {
+				err := m.sync(t.Context())
+				if (err != nil) != c.problem {
+					t.Errorf("%s: got %v", c.reason, err)
+				}
+				if err != nil && !c.applyFail && reasonOf(err) != v1beta2.ReasonCertificateNotReady {
+					t.Errorf("%s: the reason of %v is %q", c.reason, err, reasonOf(err))
+				}
+			}
+			if applied != 2 {
+				t.Errorf("the Certificate was applied %d times in 2 syncs", applied)
+			}
+			if _, err := m.Serving(); err != nil {
+				t.Errorf("the listener has no certificate: %v", err)
+			}
+		})
 	}
 }
 

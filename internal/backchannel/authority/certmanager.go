@@ -86,8 +86,6 @@ type CertManager struct {
 	trust   atomic.Pointer[bundle]          // nil until the roots were read
 	serving atomic.Pointer[tls.Certificate] // nil until the listener has a certificate
 	problem atomic.Pointer[failure]         // the problem of the last check, nil if there was none
-
-	declared bool // the Certificate of the listener was applied; used by sync only
 }
 
 // bundle is a set of trusted roots with its digest.
@@ -152,7 +150,9 @@ func (c *CertManager) Start(ctx context.Context) error {
 			if former := c.problem.Swap(&failure{err}); former == nil || former.Error() != err.Error() {
 				c.Log.Error(err, "looking after the certificates of cert-manager; it is tried again")
 			}
-			after = min(after, retryInterval)
+			if c.serving.Load() == nil { // a problem of a listener that works may last until somebody repairs cert-manager
+				after = min(after, retryInterval)
+			}
 		} else {
 			c.problem.Store(nil)
 		}
@@ -201,23 +201,32 @@ func (c *CertManager) Serving() (*tls.Certificate, error) {
 		ListenerName)
 }
 
-// sync reads the roots and the certificate of the listener.
+// sync reads the roots, applies the Certificate of the listener, and reads the certificate of the listener. sync applies
+// the Certificate each time, because cert-manager keeps the Secret of a Certificate that somebody has deleted. An
+// unchanged Certificate costs one request, and no write of the API server. If the Certificate cannot be applied, for
+// example because the webhook of cert-manager does not answer, sync reads the certificate anyway.
 func (c *CertManager) sync(ctx context.Context) error {
 	if err := c.readRoots(ctx); err != nil {
 		return err
 	}
-	if !c.declared {
-		if _, err := c.applyCertificate(ctx, ListenerName, protocol.ManagerName, c.Hosts); err != nil {
-			return err
-		}
-		c.declared = true
+	declared, applyErr := c.applyCertificate(ctx, ListenerName, protocol.ManagerName, c.Hosts)
+	readErr := c.readServing(ctx)
+	switch {
+	case applyErr != nil:
+		return applyErr
+	case readErr != nil:
+		return readErr
 	}
+	return c.checkRenewed(declared, c.serving.Load().Leaf)
+}
+
+// readServing reads the certificate of the listener.
+func (c *CertManager) readServing(ctx context.Context) error {
 	secret, err := c.secretOrNil(ctx, ListenerName)
 	if err != nil {
 		return err
 	}
 	if secret == nil {
-		c.declared = false // the Certificate may have been deleted, too
 		return certificateNotReadyError("Secret %s/%s has no certificate for the listener yet: look at the "+
 			"Certificate of this name", c.Namespace, ListenerName)
 	}
@@ -228,6 +237,29 @@ func (c *CertManager) sync(ctx context.Context) error {
 	}
 	c.serving.Store(&pair)
 	return nil
+}
+
+// checkRenewed returns an error if a certificate is not valid yet, or if cert-manager should have renewed it long ago.
+// cert-manager renews a certificate RenewBefore before its end, or in its last third if the issuer has issued it for no
+// longer than RenewBefore. checkRenewed leaves a third of this time to cert-manager for repeated attempts.
+func (c *CertManager) checkRenewed(declared *unstructured.Unstructured, leaf *x509.Certificate) error {
+	before := c.RenewBefore
+	if life := leaf.NotAfter.Sub(leaf.NotBefore); before >= life {
+		before = life / 3
+	}
+	if c.Now().Before(leaf.NotBefore) || leaf.NotAfter.Sub(c.Now()) < before*2/3 {
+		return notRenewedError(declared, leaf)
+	}
+	return nil
+}
+
+// notRenewedError returns the error for a certificate that is not valid, or not much longer, because cert-manager has
+// not renewed it.
+func notRenewedError(declared *unstructured.Unstructured, leaf *x509.Certificate) error {
+	_, message := isConditionTrue(declared, "Ready")
+	return certificateNotReadyError("the certificate in Certificate %s/%s is valid only from %s to %s, and cert-manager "+
+		"has not renewed it (%s): check that cert-manager works and that its clock is right", declared.GetNamespace(),
+		declared.GetName(), leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339), message)
 }
 
 // readRoots reads the trusted roots. While the Secret cannot be parsed, the previous roots stay in use.
@@ -332,6 +364,9 @@ func (c *CertManager) applyAndReadCertificate(ctx context.Context, s Subject) (*
 	if err != nil {
 		return nil, certificateNotReadyError("Secret %s/%s has no certificate that can be used: %v", c.Namespace, name,
 			err)
+	}
+	if now := c.Now(); now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
+		return nil, notRenewedError(declared, pair.Leaf)
 	}
 	b := c.trust.Load()
 	by := signingRootFingerprint(&pair, b.trusted, c.Now())

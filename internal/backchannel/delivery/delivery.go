@@ -110,7 +110,16 @@ type Memory struct {
 	applied  apply.Progress
 	deletion apply.DeletionProgress
 	audited  time.Time
+
+	// The issuer has not renewed a certificate although it is due: the reason why it is due, and the last attempt.
+	unrenewed   string
+	unrenewedAt time.Time
 }
+
+// renewalRetryInterval is the time between two requests for a certificate that the issuer has not renewed yet. A
+// certificate of cert-manager is due weeks before its end, and each request costs three requests to the control plane,
+// for every runtime while cert-manager does not work.
+const renewalRetryInterval = time.Hour
 
 // Plan has the objects that must be delivered to one runtime.
 type Plan struct {
@@ -199,7 +208,7 @@ func (d *Delivery) bundleKey(r Request) string {
 func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Memory, s *v1beta2.AgentStatus) (
 	waitsFor string, err error) {
 	audit := time.Since(m.audited) >= d.AuditInterval*7/8
-	if waitsFor, err := d.ensureCertificate(ctx, c, p.request, audit, s); err != nil || waitsFor != "" {
+	if waitsFor, err := d.ensureCertificate(ctx, c, p.request, audit, m, s); err != nil || waitsFor != "" {
 		return waitsFor, err
 	}
 	set := apply.Set{Bundle: p.bundle, Owner: owner}
@@ -254,19 +263,19 @@ func (d *Delivery) applyAndPrune(ctx context.Context, c *apply.Cluster, set appl
 }
 
 // ensureCertificate issues and delivers a certificate if the runtime has no certificate or if its certificate must be
-// replaced.
-func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Request, audit bool,
+// replaced. If the issuer returns the certificate that was delivered last, it is delivered again only if it does not
+// exist in the runtime. Such a certificate is still valid, so it is no problem yet: Issue fails when it expires.
+func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Request, audit bool, m *Memory,
 	s *v1beta2.AgentStatus) (waitsFor string, err error) {
-	stale, why := d.Issuer.Stale(deliveredCertificate(s), r.NotBefore)
-	if !stale && audit && s.Certificate != nil {
-		exists, err := d.hasCertificate(ctx, c, s.Certificate.Serial)
-		if err != nil {
-			return "", err
-		}
-		stale, why = !exists, "it does not exist in the runtime"
+	delivered := deliveredCertificate(s)
+	stale, why := d.Issuer.Stale(delivered, r.NotBefore)
+	if stale && why == m.unrenewed && time.Since(m.unrenewedAt) < renewalRetryInterval {
+		stale = false
 	}
 	if !stale {
-		return "", nil
+		if why, err = d.reasonIfMissing(ctx, c, audit, s); err != nil || why == "" {
+			return "", err
+		}
 	}
 	cert, err := d.Issuer.Issue(ctx, authority.Subject{
 		Kyma: r.Kyma.Name, CommonName: CommonName(r.Kyma), UID: string(r.Kyma.UID),
@@ -274,6 +283,15 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	})
 	if err != nil {
 		return "", fmt.Errorf("issuing a certificate for runtime %s: %w", r.Kyma.Name, err)
+	}
+	h := cert.Record()
+	if stale && h.Serial == delivered.Serial && h.Root == delivered.Root && h.Bundle == delivered.Bundle {
+		m.unrenewed, m.unrenewedAt = why, time.Now()
+		log.FromContext(ctx).Info("certificate is due for renewal, but its issuer has not renewed it", "serial", h.Serial,
+			"because", why, "until", h.NotAfter)
+		if why, err = d.reasonIfMissing(ctx, c, audit, s); err != nil || why == "" {
+			return "", err
+		}
 	}
 	bundle, err := render.Build([]*unstructured.Unstructured{secretOf(cert)}, render.Options{})
 	if err != nil {
@@ -294,7 +312,6 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	if s.Certificate != nil {
 		rootInUse = s.Certificate.RootInUse
 	}
-	h := cert.Record()
 	s.Certificate = &v1beta2.AgentCertificate{
 		Serial: h.Serial, Issued: metav1.NewTime(h.Issued), NotAfter: metav1.NewTime(h.NotAfter), Root: h.Root,
 		Bundle: h.Bundle, RootInUse: rootInUse,
@@ -352,6 +369,20 @@ func CommonName(k *v1beta2.Kyma) string {
 
 // serialAnnotation is the key of the annotation that states the serial number of the certificate on the agent's Secret.
 const serialAnnotation = "operator.kyma-project.io/certificate-serial"
+
+// reasonIfMissing returns the reason to deliver a certificate that is not stale, or "" if an audit finds it in the
+// runtime. Without an audit, the certificate is assumed to exist.
+func (d *Delivery) reasonIfMissing(ctx context.Context, c *apply.Cluster, audit bool, s *v1beta2.AgentStatus) (
+	why string, err error) {
+	if !audit || s.Certificate == nil {
+		return "", nil
+	}
+	exists, err := d.hasCertificate(ctx, c, s.Certificate.Serial)
+	if err != nil || exists {
+		return "", err
+	}
+	return "it does not exist in the runtime", nil
+}
 
 // hasCertificate reports whether the certificate that was delivered last still exists in the runtime.
 func (d *Delivery) hasCertificate(ctx context.Context, c *apply.Cluster, serial string) (bool, error) {

@@ -194,6 +194,94 @@ func TestWebhooksReturn(t *testing.T) {
 	}
 }
 
+// slowIssuer is an issuer that returns the same certificate until the test replaces it.
+type slowIssuer struct {
+	noIssuer
+	cert   authority.Certificate
+	why    string // why the certificate is stale; "" if it is not stale
+	issued int    // calls of Issue
+}
+
+func (i *slowIssuer) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {
+	i.issued++
+	return new(i.cert), nil
+}
+
+func (i *slowIssuer) Stale(h authority.Held, _ time.Time) (bool, string) {
+	if h == (authority.Held{}) {
+		return true, "there is no certificate"
+	}
+	return i.why != "", i.why
+}
+
+// TestCertificateIsNotRenewed checks an issuer that does not renew a certificate although it is due: the certificate is
+// not sent again, unless it does not exist in the runtime, and the issuer is asked again only after an interval.
+func TestCertificateIsNotRenewed(t *testing.T) {
+	var (
+		stored []byte // the Secret in the runtime; nil if it does not exist
+		sent   int
+	)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.Method == http.MethodPatch:
+			var o map[string]any
+			if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+				t.Error(err)
+				return
+			}
+			metadata := o["metadata"].(map[string]any)
+			metadata["uid"], metadata["resourceVersion"] = "uid-1", "1"
+			sent++
+			stored, _ = json.Marshal(o)
+		case stored == nil:
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound",
+				"code":404}`)
+			return
+		}
+		_, _ = w.Write(stored)
+	}))
+	t.Cleanup(server.Close)
+	c, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{RequestTimeout: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer := &slowIssuer{cert: authority.Certificate{Serial: "1", PEM: []byte("certificate"), Root: "root"}}
+	d, m, s := newDelivery(t), &Memory{}, &v1beta2.AgentStatus{}
+	d.Issuer = issuer
+	steps := []struct {
+		reason       string
+		before       func()
+		audit        bool
+		issued, sent int
+	}{
+		{"the first one is sent", func() {}, false, 1, 1},
+		{"it is not due", func() {}, true, 1, 1},
+		{"it is due, but the issuer has no other one", func() { issuer.why = "it expires" }, false, 2, 1},
+		{"the issuer was asked a moment ago", func() {}, true, 2, 1},
+		{"it was deleted in the runtime", func() { stored = nil }, true, 3, 2},
+		{"the issuer is asked again, and it still exists", func() { m.unrenewedAt = time.Time{} }, true, 4, 2},
+		{"it was deleted before the issuer is asked again",
+			func() { m.unrenewedAt, stored = time.Time{}, nil }, true, 5, 3},
+		{"it is due for another reason, too", func() { issuer.why = "there is a newer root" }, false, 6, 3},
+		{"the roots have changed", func() { issuer.why, issuer.cert.CA = "the roots have changed", []byte("roots") },
+			false, 7, 4},
+		{"the issuer has renewed it", func() { m.unrenewedAt, issuer.cert.Serial = time.Time{}, "2" }, false, 8, 5},
+	}
+	for _, step := range steps {
+		step.before()
+		waitsFor, err := d.ensureCertificate(t.Context(), c, request(), step.audit, m, s)
+		if err != nil || waitsFor != "" {
+			t.Fatalf("%s: %q, %v", step.reason, waitsFor, err)
+		}
+		if issuer.issued != step.issued || sent != step.sent || s.Certificate.Serial != issuer.cert.Serial {
+			t.Fatalf("%s: issued %d times, sent %d times, serial %s recorded; want %d, %d, %s", step.reason,
+				issuer.issued, sent, s.Certificate.Serial, step.issued, step.sent, issuer.cert.Serial)
+		}
+	}
+}
+
 func TestCommonName(t *testing.T) {
 	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	if got := CommonName(k); got != "a" {
