@@ -114,22 +114,34 @@ func TestLookupRevocation(t *testing.T) {
 	hour := time.Now().Truncate(time.Second).Add(-time.Hour)
 	cases := map[string]struct {
 		reason, annotation string
+		created            time.Time
+		uid                string // in the certificate
 		want               time.Time
 	}{
-		"None":     {"nothing is revoked", "", time.Time{}},
-		"Past":     {"certificates from before that time are revoked", hour.Format(time.RFC3339), hour},
-		"Future":   {"nothing is revoked yet", hour.Add(2 * time.Hour).Format(time.RFC3339), time.Time{}},
-		"Fraction": {"a time of issue has whole seconds", hour.Add(400 * time.Millisecond).Format(time.RFC3339Nano), hour},
-		"Nonsense": {"as without the annotation", "now", time.Time{}},
+		"None": {reason: "nothing is revoked"},
+		"Past": {reason: "certificates from before that time are revoked", annotation: hour.Format(time.RFC3339),
+			want: hour},
+		"Future": {reason: "nothing is revoked yet", annotation: hour.Add(2 * time.Hour).Format(time.RFC3339)},
+		"Fraction": {reason: "a time of issue has whole seconds",
+			annotation: hour.Add(400 * time.Millisecond).Format(time.RFC3339Nano), want: hour},
+		"Nonsense":     {reason: "as without the annotation", annotation: "now"},
+		"CreatedAgain": {reason: "an older certificate may be that of a former Kyma", created: hour, want: hour},
+		"CreatedAgainWithUID": {reason: "the UID shows that it is the certificate of this Kyma", created: hour,
+			uid: "uid"},
+		"CreatedThenRevoked": {reason: "the later time counts", created: hour.Add(-time.Hour),
+			annotation: hour.Format(time.RFC3339), want: hour},
+		"RevokedThenCreated": {reason: "the later time counts", created: hour,
+			annotation: hour.Add(-time.Hour).Format(time.RFC3339), want: hour},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "k",
-				Annotations: map[string]string{v1beta2.AnnotationCertificatesNotBefore: c.annotation}}}
+			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "k", UID: "uid",
+				CreationTimestamp: metav1.NewTime(c.created),
+				Annotations:       map[string]string{v1beta2.AnnotationCertificatesNotBefore: c.annotation}}}
 			index := func(o client.Object) []string { return []string{commonName(o)} }
 			i := &identities{base: t.Context(), namespace: k.Namespace, reader: fake.NewClientBuilder().
 				WithScheme(kinds).WithIndex(k, identityIndex, index).WithObjects(k).Build()}
-			got, err := i.lookup(protocol.Identity{CommonName: "k"})
+			got, err := i.lookup(protocol.Identity{CommonName: "k", UID: c.uid})
 			if err != nil || !got.NotBefore.Equal(c.want) {
 				t.Errorf("%s: refused are certificates from before %v, %v; want %v", c.reason, got.NotBefore, err, c.want)
 			}

@@ -59,7 +59,8 @@ func commonName(o client.Object) string {
 }
 
 // lookup returns the runtime that has an identity. If the Kyma for which a certificate was issued no longer exists,
-// lookup refuses the certificate, even if there is another Kyma with the same name.
+// lookup refuses the certificate, even if there is another Kyma with the same name. A certificate of cert-manager does
+// not contain the UID of the Kyma. Such a certificate is revoked if it was issued before the Kyma was created.
 func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 	found, err := i.findKymas(id.CommonName)
 	switch {
@@ -76,8 +77,11 @@ func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 		return backchannel.Runtime{}, fmt.Errorf("the certificate was issued for a former Kyma %s, which was deleted",
 			k.GetName())
 	}
-	return backchannel.Runtime{Kyma: k.GetName(),
-		NotBefore: agentdelivery.RevokedBefore(k.GetAnnotations(), time.Now())}, nil
+	notBefore := agentdelivery.RevokedBefore(k.GetAnnotations(), time.Now())
+	if created := k.GetCreationTimestamp().Time; id.UID == "" && created.After(notBefore) {
+		notBefore = created
+	}
+	return backchannel.Runtime{Kyma: k.GetName(), NotBefore: notBefore}, nil
 }
 
 // findKymas returns the Kymas with the given common name.

@@ -90,9 +90,9 @@ type Subject struct {
 	// DNSNames are the DNS names of the runtime, in addition to the DNS names of the agent's Service. Empty names in
 	// DNSNames are ignored.
 	DNSNames []string
-	// NotBefore is the time in the annotation certificates-not-before of the Kyma. CertManager renews a certificate
-	// that was issued before NotBefore. If NotBefore is zero, CertManager renews no certificate because of its time of
-	// issue.
+	// NotBefore is the time in the annotation certificates-not-before of the Kyma, or the time at which the Kyma was
+	// created if this is later. CertManager renews a certificate that was issued before NotBefore. If NotBefore is
+	// zero, CertManager renews no certificate because of its time of issue.
 	NotBefore time.Time
 }
 

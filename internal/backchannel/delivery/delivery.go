@@ -98,7 +98,7 @@ type Request struct {
 	Watchlist protocol.Watchlist
 	// Webhooks are the webhooks of the agent.
 	Webhooks []Webhook
-	// NotBefore is a time of revocation: all certificates that were issued before NotBefore are revoked. If NotBefore
+	// NotBefore is a time of revocation: all certificates that were issued before NotBefore are replaced. If NotBefore
 	// is the zero time, no certificate is revoked.
 	NotBefore time.Time
 }

@@ -323,3 +323,24 @@ func TestOneHandlerForEachShard(t *testing.T) {
 		t.Errorf("received events -want +got:\n%s", diff)
 	}
 }
+
+// TestStripToIdentifyingMetadata checks that the metadata that distinguish a Kyma from a former one, and the time of
+// revocation, stay.
+func TestStripToIdentifyingMetadata(t *testing.T) {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "uid",
+		ResourceVersion: "1", CreationTimestamp: metav1.Unix(1_800_000_000, 0), Generation: 2,
+		Labels:        map[string]string{v1beta2.LabelRuntimeID: "id", "other": "label"},
+		Annotations:   map[string]string{v1beta2.AnnotationCertificatesNotBefore: "time", "other": "annotation"},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
+	want := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "uid",
+		ResourceVersion: "1", CreationTimestamp: metav1.Unix(1_800_000_000, 0),
+		Labels:      map[string]string{v1beta2.LabelRuntimeID: "id"},
+		Annotations: map[string]string{v1beta2.AnnotationCertificatesNotBefore: "time"}}}
+	got, err := StripToIdentifyingMetadata(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

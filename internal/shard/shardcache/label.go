@@ -43,7 +43,8 @@ func UnassignedSelector() (labels.Selector, error) {
 	return labels.NewSelector().Add(*none), nil
 }
 
-// StripToIdentifyingMetadata removes all metadata of an object that does not identify the object or its runtime.
+// StripToIdentifyingMetadata removes all metadata of an object that does not identify the object or its runtime. The
+// time of creation stays, because it distinguishes a Kyma from a former Kyma of the same name.
 func StripToIdentifyingMetadata(raw any) (any, error) {
 	o, is := raw.(*metav1.PartialObjectMetadata)
 	if !is {
@@ -51,7 +52,7 @@ func StripToIdentifyingMetadata(raw any) (any, error) {
 	}
 	stripped := metav1.ObjectMeta{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-		Labels: map[string]string{}, Annotations: map[string]string{},
+		CreationTimestamp: o.CreationTimestamp, Labels: map[string]string{}, Annotations: map[string]string{},
 	}
 	for _, key := range []string{v1beta2.LabelKymaName, v1beta2.LabelShard, v1beta2.LabelRuntimeID} {
 		if value, exists := o.Labels[key]; exists {

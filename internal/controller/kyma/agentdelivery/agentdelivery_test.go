@@ -222,6 +222,33 @@ func TestUpdateStatus(t *testing.T) {
 	}
 }
 
+// TestCertificatesNeededSince checks which certificates of a Kyma are replaced: those that were issued before the time
+// of revocation, or before the Kyma was created.
+func TestCertificatesNeededSince(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	created := now.Add(-2 * time.Hour)
+	cases := map[string]struct {
+		reason  string
+		revoked time.Time // zero for no annotation
+		want    time.Time
+	}{
+		"Created":         {"an older certificate is that of a former Kyma", time.Time{}, created},
+		"RevokedLater":    {"the later time counts", created.Add(time.Hour), created.Add(time.Hour)},
+		"RevokedBefore":   {"the later time counts", created.Add(-time.Hour), created},
+		"RevokedInFuture": {"the certificates are not revoked yet", now.Add(time.Hour), created},
+	}
+	for name, c := range cases {
+		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(created)}}
+		if !c.revoked.IsZero() {
+			k.Annotations = map[string]string{
+				v1beta2.AnnotationCertificatesNotBefore: c.revoked.Format(time.RFC3339)}
+		}
+		if got := certificatesNeededSince(k, now); !got.Equal(c.want) {
+			t.Errorf("%s: %s: got %s, want %s", name, c.reason, got, c.want)
+		}
+	}
+}
+
 func TestAddWatcher(t *testing.T) {
 	watcher := func(edit func(*v1beta2.WatcherSpec)) *v1beta2.Watcher {
 		w := &v1beta2.Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "w"},

@@ -20,7 +20,7 @@ import (
 // objects that other controllers want to be notified of (interests), and the objects of Watchers. The webhooks come
 // from the Watchers.
 func (a *Agents) desiredRequest(ctx context.Context, k *v1beta2.Kyma, server string) (delivery.Request, error) {
-	request := delivery.Request{Kyma: k, Server: server, NotBefore: certificatesNotBefore(k.Annotations)}
+	request := delivery.Request{Kyma: k, Server: server, NotBefore: certificatesNeededSince(k, time.Now())}
 	request.Watchlist.HeartbeatInterval = metav1.Duration{Duration: a.HeartbeatInterval}
 	for _, i := range a.Runtimes.Interests(k.Name) {
 		if i.Resource.Group == "" && i.Resource.Resource == "secrets" {
@@ -83,6 +83,18 @@ func watchFor(i runtimes.Interest) protocol.Watch {
 	isKubernetes := i.Resource.Group == "" || strings.HasSuffix(i.Resource.Group, ".k8s.io")
 	w.State = i.Resource.Group == "apps" || i.Name != "" && !isKubernetes
 	return w
+}
+
+// certificatesNeededSince returns the time before which a certificate must have been issued to be replaced: the time of
+// revocation, unless it is in the future, or the time at which the Kyma was created, whichever is later. A certificate
+// of cert-manager does not contain the UID of the Kyma, so the listener refuses such a certificate if it was issued
+// before the Kyma was created. A restored Kyma may have a certificate that was issued before.
+func certificatesNeededSince(k *v1beta2.Kyma, now time.Time) time.Time {
+	t := RevokedBefore(k.Annotations, now)
+	if created := k.CreationTimestamp.Time; created.After(t) {
+		return created
+	}
+	return t
 }
 
 // RevokedBefore returns the time before which a certificate of a runtime must have been issued to be refused now. If
