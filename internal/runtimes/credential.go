@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -185,7 +187,8 @@ func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*
 // ParseKubeconfig refuses exec plugins, auth providers and references to files, because these would run programs or
 // read files in the manager. ParseKubeconfig also refuses insecure-skip-tls-verify. tls-server-name, proxy-url and
 // impersonation work as in kubectl. A kubeconfig without a current context, a server or credentials is also an error.
-// Errors are of type *[Error].
+// Errors are of type *[Error]. Errors contain no secret: they are shown in the status of the Kyma and in the log.
+// Therefore the server must not contain a user, because messages about the runtime contain the server.
 func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	invalid := func(format string, args ...any) (*rest.Config, error) {
 		return nil, &Error{Code: KubeconfigInvalid, Message: fmt.Sprintf(format, args...)}
@@ -204,7 +207,7 @@ func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	}
 	file, err := clientcmd.Load(data)
 	if err != nil {
-		return invalid("is no kubeconfig: %v", oneLine(err))
+		return invalid("is no kubeconfig: %s", loadProblem(err))
 	}
 	if file.CurrentContext == "" {
 		return invalid("has no current-context: set one")
@@ -232,6 +235,9 @@ func ParseKubeconfig(data []byte) (*rest.Config, error) {
 		return nil, &Error{Code: KubeconfigRefused, Message: "insecure-skip-tls-verify of cluster " +
 			quoteForMessage(context.Cluster) + " is refused, because the credential would go to whoever answers: put " +
 			"the certificate authority of the cluster into certificate-authority-data"}
+	case !isProxyURL(cluster.ProxyURL):
+		return invalid("proxy-url of cluster %q is no URL with the scheme http, https or socks5: correct it, and "+
+			"percent-encode special characters of a password in it", context.Cluster)
 	case !hasCredential(user):
 		return invalid("user %q has neither token nor client certificate nor password", context.AuthInfo)
 	}
@@ -240,10 +246,38 @@ func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	if err != nil {
 		return invalid("is no usable kubeconfig: %v", oneLine(err))
 	}
+	switch server, _, err := rest.DefaultServerUrlFor(cfg); {
+	case err != nil:
+		return invalid("server of cluster %q is no URL and no host with a port: correct it", context.Cluster)
+	case server.User != nil:
+		return invalid("server of cluster %q contains a user: put username and password into the user of the "+
+			"kubeconfig", context.Cluster)
+	}
 	if _, err := rest.TLSConfigFor(cfg); err != nil {
 		return invalid("holds certificates or keys that do not parse: %v", oneLine(err))
 	}
 	return cfg, nil
+}
+
+// loadProblem returns the text of an error of [clientcmd.Load] without values of the kubeconfig. Most of these errors
+// quote values, and one of them quotes all users with their tokens and passwords. Only the errors of the YAML parser
+// that begin with the number of a line have constant texts.
+func loadProblem(err error) string {
+	switch line := oneLine(err); {
+	case strings.HasPrefix(line, "yaml: line "):
+		return line
+	case runtime.IsNotRegisteredError(err):
+		return "it is not of kind Config and apiVersion v1"
+	}
+	return "it is no YAML, a field has a wrong type, or a name occurs twice in a list (kubectl config view shows the " +
+		"problem)"
+}
+
+// isProxyURL reports whether client-go accepts the proxy-url of a cluster. The errors of client-go about a proxy-url
+// quote the URL with its password.
+func isProxyURL(proxy string) bool {
+	u, err := url.Parse(proxy)
+	return proxy == "" || err == nil && slices.Contains([]string{"http", "https", "socks5"}, u.Scheme)
 }
 
 func hasCredential(u *clientcmdapi.AuthInfo) bool {

@@ -62,6 +62,36 @@ func TestKubeconfig(t *testing.T) {
 		"Insecure": {"the credential would go to whoever answers", kubeconfig(server+", insecure-skip-tls-verify: true",
 			"token: t"), "KubeconfigRefused", "certificate-authority-data"},
 		"ServerName": {"a name in the certificate", kubeconfig(server+", tls-server-name: k", "token: t"), "", ""},
+		"Proxy": {"a proxy with a password works as in kubectl",
+			kubeconfig(server+`, proxy-url: "http://svc:hunter2@proxy:3128"`, "token: t"), "", ""},
+		"SocksProxy": {"so does another scheme", kubeconfig(server+`, proxy-url: "socks5://proxy:1080"`, "token: t"),
+			"", ""},
+		"ProxyScheme": {"the password of a proxy is not shown",
+			kubeconfig(server+`, proxy-url: "socks5h://svc:hunter2@proxy:1080"`, "token: t"),
+			"KubeconfigInvalid", `proxy-url of cluster "k"`},
+		"ProxyEncoding": {"nor one that is not encoded",
+			kubeconfig(server+`, proxy-url: "http://svc:hunter2%ss@proxy:3128"`, "token: t"),
+			"KubeconfigInvalid", `proxy-url of cluster "k"`},
+		"ServerUser": {"messages about the runtime have the server in them",
+			kubeconfig(`server: "https://svc:hunter2@127.0.0.1:6443"`, "token: t"),
+			"KubeconfigInvalid", `server of cluster "k" contains a user`},
+		"ServerHostUser": {"also without a scheme", kubeconfig(`server: "svc:hunter2@127.0.0.1:6443"`, "token: t"),
+			"KubeconfigInvalid", `server of cluster "k" contains a user`},
+		"ServerEncoding": {"a server that does not parse is not shown",
+			kubeconfig(`server: "https://svc:hunter2%ss@127.0.0.1:6443"`, "token: t"),
+			"KubeconfigInvalid", `server of cluster "k" is no URL`},
+		"UserTwice": {"client-go quotes all users", `apiVersion: v1
+kind: Config
+users: [{name: u, user: {password: hunter2}}, {name: u, user: {}}]
+`, "KubeconfigInvalid", "a name occurs twice"},
+		"Anchor": {"the YAML parser quotes the name of an anchor", kubeconfig(server, "username: a, password: *hunter2"),
+			"KubeconfigInvalid", "is no kubeconfig"},
+		"Key": {"the YAML parser quotes keys", kubeconfig(server, "password: {[hunter2]: a}"),
+			"KubeconfigInvalid", "is no kubeconfig"},
+		"Line": {"the number of the line helps", "apiVersion: v1\nkind: Config\nusers: [hunter2\n",
+			"KubeconfigInvalid", "is no kubeconfig: yaml: line 3: did not find"},
+		"Secret": {"the kind is wrong", "apiVersion: v1\nkind: Secret\nstringData: {config: hunter2}\n",
+			"KubeconfigInvalid", "not of kind Config"},
 		"ExecAndToken": {"a token beside it does not make it better",
 			kubeconfig(server, `token: t, exec: {apiVersion: v1, command: x}`), "KubeconfigRefused", "exec plugin"},
 	}
@@ -81,6 +111,9 @@ func TestKubeconfig(t *testing.T) {
 			if strings.Contains(e.Error(), "\n") {
 				t.Errorf("message has more than one line: %q", e.Error())
 			}
+			if strings.Contains(e.Error(), "hunter2") {
+				t.Errorf("%s: the message has a password in it: %q", c.reason, e.Error())
+			}
 		})
 	}
 }
@@ -88,7 +121,20 @@ func TestKubeconfig(t *testing.T) {
 func FuzzKubeconfig(f *testing.F) {
 	f.Add([]byte(kubeconfig(`server: "https://x"`, "token: t")))
 	f.Add([]byte(kubeconfig(`server: "https://x"`, "exec: {command: x}")))
+	f.Add([]byte("%ss@proxy:3128"))
+	f.Add([]byte("}}, {name: u, user: {a"))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		const password = "hunter2"
+		quoted := strconv.Quote("http://svc:" + password + string(data))
+		for _, config := range []string{
+			kubeconfig(`server: "https://x", proxy-url: `+quoted, "token: "+password),
+			kubeconfig("server: "+quoted, "token: "+password),
+			kubeconfig(`server: "https://x"`, "password: "+password+", "+string(data)),
+		} {
+			if _, err := ParseKubeconfig([]byte(config)); err != nil && strings.Contains(err.Error(), password) {
+				t.Errorf("the message about %q has the password in it: %v", config, err)
+			}
+		}
 		cfg, err := ParseKubeconfig(data)
 		if err != nil {
 			return
