@@ -278,6 +278,12 @@ type AgentCertificate struct {
 	// bundle is the digest of the root certificates that the runtime was configured to trust.
 	Bundle string `json:"bundle"`
 
+	// names is the digest of the names in the certificate that come from the Kyma: the runtime ID, or the name of the
+	// Kyma, and the annotation skr-domain. If one of them changes, a new certificate is delivered. If names is empty,
+	// the names of the certificate were not recorded.
+	// +optional
+	Names string `json:"names,omitempty"`
+
 	// seen is the fingerprint of the root that signed the certificate of the agent's last heartbeat. The agent trusts a
 	// listener if the certificate of the listener was signed by the root in the field seen, or by an older root. If
 	// seen is empty, the agent has sent no heartbeat yet.

@@ -269,6 +269,10 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	s *v1beta2.AgentStatus) (waitsFor string, err error) {
 	delivered := deliveredCertificate(s)
 	stale, why := d.Issuer.Stale(delivered, r.NotBefore)
+	names := namesDigest(r.Kyma)
+	if !stale && s.Certificate != nil && s.Certificate.Names != "" && s.Certificate.Names != names {
+		stale, why = true, "its names have changed"
+	}
 	if stale && why == m.unrenewed && time.Since(m.unrenewedAt) < renewalRetryInterval {
 		stale = false
 	}
@@ -314,7 +318,7 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	}
 	s.Certificate = &v1beta2.AgentCertificate{
 		Serial: h.Serial, Issued: metav1.NewTime(h.Issued), NotAfter: metav1.NewTime(h.NotAfter), Root: h.Root,
-		Bundle: h.Bundle, RootInUse: rootInUse,
+		Bundle: h.Bundle, Names: names, RootInUse: rootInUse,
 	}
 	return "", nil
 }
@@ -365,6 +369,14 @@ func CommonName(k *v1beta2.Kyma) string {
 		return id
 	}
 	return k.Name
+}
+
+// namesDigest returns a digest of the names in a certificate that come from the Kyma. The listener finds the Kyma of an
+// agent by the common name, so it refuses a certificate with a former runtime ID. The names in Options.DNSNames are not
+// part of the digest: agents work with certificates that lack such a name, and a changed flag must not replace the
+// certificates of all runtimes at once.
+func namesDigest(k *v1beta2.Kyma) string {
+	return authority.Digest([]byte(CommonName(k) + "\n" + k.Annotations[v1beta2.AnnotationSKRDomain]))
 }
 
 // serialAnnotation is the key of the annotation that states the serial number of the certificate on the agent's Secret.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,22 @@ func (noIssuer) Issue(context.Context, authority.Subject) (*authority.Certificat
 func (noIssuer) Stale(authority.Held, time.Time) (bool, string) { return false, "" }
 func (noIssuer) Due(authority.Held) time.Time                   { return time.Time{} }
 func (noIssuer) Release(context.Context, string) error          { return nil }
+
+// issuer is a certificate issuer that records the subjects of its certificates.
+type issuer struct {
+	noIssuer
+	issued []string // common names
+}
+
+func (i *issuer) Issue(_ context.Context, s authority.Subject) (*authority.Certificate, error) {
+	i.issued = append(i.issued, s.CommonName)
+	return &authority.Certificate{PEM: []byte("certificate"), Key: authority.Key("key"), CA: []byte("roots"),
+		Serial: strconv.Itoa(len(i.issued))}, nil
+}
+
+func (*issuer) Stale(h authority.Held, _ time.Time) (bool, string) {
+	return h == authority.Held{}, "it is missing"
+}
 
 func newDelivery(t *testing.T) *Delivery {
 	t.Helper()
@@ -151,11 +168,77 @@ func TestWebhooksReturn(t *testing.T) {
 		mu   sync.Mutex
 		sent []string // the changes of webhook configurations
 	)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if mu.Lock(); strings.Contains(r.URL.Path, "/validatingwebhookconfigurations/") {
+	c := acceptingCluster(t, func(r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(r.URL.Path, "/validatingwebhookconfigurations/") {
 			sent = append(sent, r.Method)
 		}
-		mu.Unlock()
+	})
+	d, m, s := newDelivery(t), &Memory{}, &v1beta2.AgentStatus{}
+	m.AssumeCompared()
+	without, with := request(), request()
+	with.Webhooks = []Webhook{{Name: "a.example.com", Group: "apps", Version: "v1", Resource: "deployments"}}
+	for _, r := range []Request{with, without, with} {
+		plan, err := d.PlanAndAddRefs(r, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitsFor, err := d.Deliver(t.Context(), c, plan, m, s)
+		if err != nil || waitsFor != "" || s.Digest != plan.Digest() {
+			t.Fatalf("the delivery is not complete: %q, %v", waitsFor, err)
+		}
+	}
+	if diff := cmp.Diff([]string{http.MethodPatch, http.MethodDelete, http.MethodPatch}, sent); diff != "" {
+		t.Errorf("requests for the webhooks -want +got:\n%s", diff)
+	}
+}
+
+// TestNamesOfCertificate checks that a certificate is replaced if the Kyma gets another runtime ID or domain, because
+// the listener finds the Kyma of an agent by the name in its certificate.
+func TestNamesOfCertificate(t *testing.T) {
+	c := acceptingCluster(t, func(*http.Request) {})
+	d, issuer, m, s := newDelivery(t), &issuer{}, &Memory{}, &v1beta2.AgentStatus{}
+	d.Issuer = issuer
+	forget := func(*v1beta2.Kyma) { s.Certificate.Names = "" }
+	setID := func(id string) func(*v1beta2.Kyma) {
+		return func(k *v1beta2.Kyma) { k.Labels = map[string]string{v1beta2.LabelRuntimeID: id} }
+	}
+	setDomain := func(k *v1beta2.Kyma) {
+		k.Annotations = map[string]string{v1beta2.AnnotationSKRDomain: "a.example.com"}
+	}
+	kyma := request().Kyma
+	for _, step := range []struct {
+		reason string
+		change func(*v1beta2.Kyma)
+		want   []string // common names of all certificates
+	}{
+		{"there is no certificate", func(*v1beta2.Kyma) {}, []string{"a"}},
+		{"nothing has changed", func(*v1beta2.Kyma) {}, []string{"a"}},
+		{"the Kyma gets a runtime ID", setID("id-1"), []string{"a", "id-1"}},
+		{"nothing has changed", setID("id-1"), []string{"a", "id-1"}},
+		{"the runtime ID is corrected", setID("id-2"), []string{"a", "id-1", "id-2"}},
+		{"the runtime gets a domain", setDomain, []string{"a", "id-1", "id-2", "id-2"}},
+		{"an earlier version has recorded no names", forget, []string{"a", "id-1", "id-2", "id-2"}},
+	} {
+		step.change(kyma)
+		d.DNSNames = append(d.DNSNames, "flag.example.com") // replaces no certificate
+		waitsFor, err := d.ensureCertificate(t.Context(), c, Request{Kyma: kyma}, false, m, s)
+		if err != nil || waitsFor != "" {
+			t.Fatalf("%s: %q, %v", step.reason, waitsFor, err)
+		}
+		if diff := cmp.Diff(step.want, issuer.issued); diff != "" {
+			t.Errorf("%s: certificates -want +got:\n%s", step.reason, diff)
+		}
+	}
+}
+
+// acceptingCluster returns a cluster whose API server accepts every object. The API server passes each request to the
+// function record.
+func acceptingCluster(t *testing.T, record func(*http.Request)) *apply.Cluster {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		record(r)
 		w.Header().Set("Content-Type", "application/json")
 		if r.Method == http.MethodPatch { // the API server accepts the object
 			var o map[string]any
@@ -175,23 +258,7 @@ func TestWebhooksReturn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, m, s := newDelivery(t), &Memory{}, &v1beta2.AgentStatus{}
-	m.AssumeCompared()
-	without, with := request(), request()
-	with.Webhooks = []Webhook{{Name: "a.example.com", Group: "apps", Version: "v1", Resource: "deployments"}}
-	for _, r := range []Request{with, without, with} {
-		plan, err := d.PlanAndAddRefs(r, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		waitsFor, err := d.Deliver(t.Context(), c, plan, m, s)
-		if err != nil || waitsFor != "" || s.Digest != plan.Digest() {
-			t.Fatalf("the delivery is not complete: %q, %v", waitsFor, err)
-		}
-	}
-	if diff := cmp.Diff([]string{http.MethodPatch, http.MethodDelete, http.MethodPatch}, sent); diff != "" {
-		t.Errorf("requests for the webhooks -want +got:\n%s", diff)
-	}
+	return c
 }
 
 // slowIssuer is an issuer that returns the same certificate until the test replaces it.
@@ -237,7 +304,7 @@ func TestCertificateIsNotRenewed(t *testing.T) {
 		case stored == nil:
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound",
-				"code":404}`)
+				"details":{"name":"skr-webhook-tls","kind":"secrets"},"code":404}`)
 			return
 		}
 		_, _ = w.Write(stored)
