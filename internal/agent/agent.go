@@ -112,8 +112,8 @@ type Agent struct {
 	problems  *problems
 	beatNow   chan struct{} // a value makes the next heartbeat due
 
-	watchlist atomic.Pointer[protocol.Watchlist] // current watch list; nil before the first
-	reached   atomic.Pointer[bool]               // true if the last heartbeat was answered; nil before the first
+	watchlist  atomic.Pointer[protocol.Watchlist] // current watch list; nil before the first
+	lastStatus atomic.Pointer[int]                // of the last heartbeat, 0 without an answer; nil before the first
 	// requested is the heartbeat interval that the last answer of the listener requested; 0 means no interval.
 	requested atomic.Int64
 }

@@ -77,28 +77,28 @@ func (a *Agent) sendHeartbeat(ctx context.Context) (skipBackoff bool) {
 	answer, err := a.poster.Post(ctx, protocol.ManagerName, "heartbeat", body)
 	switch {
 	case err != nil:
-		a.recordControlPlaneReachability(textWithoutURL(err))
+		a.recordControlPlaneReachability(0, textWithoutURL(err))
 		return false
 	case answer.Status == http.StatusOK:
-		a.recordControlPlaneReachability("")
+		a.recordControlPlaneReachability(answer.Status, "")
 		a.requested.Store(int64(answer.NextHeartbeat))
 		a.queue.HeartbeatDelivered(protocol.ManagerName, lost)
 		return true
 	case answer.Status == http.StatusNotFound: // the listener of the Kyma project has no heartbeats
-		a.recordControlPlaneReachability("")
+		a.recordControlPlaneReachability(answer.Status, "")
 		return true
 	}
-	a.recordControlPlaneReachability(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.Status))
+	a.recordControlPlaneReachability(answer.Status, a.o.Address+" answers a heartbeat with "+answer.StatusText())
 	a.requested.Store(0) // the listener did not record the heartbeat: do not wait for a long interval
 	return answer.RetryAfter > 0
 }
 
-// recordControlPlaneReachability records in the log and the metrics whether the listener can be reached. problem is ""
-// if the listener can be reached. Only changes are logged.
-func (a *Agent) recordControlPlaneReachability(problem string) {
+// recordControlPlaneReachability records in the log and the metrics whether the listener can be reached: problem is ""
+// if it can. Only changes of status are logged, because the text of a network error may differ at each attempt.
+func (a *Agent) recordControlPlaneReachability(status int, problem string) {
 	reached := problem == ""
 	a.metrics.setReached(reached)
-	if former := a.reached.Swap(&reached); former != nil && *former == reached {
+	if former := a.lastStatus.Swap(&status); former != nil && *former == status {
 		return
 	}
 	if reached {

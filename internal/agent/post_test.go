@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -415,6 +416,40 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
+// TestRefusalIsLogged checks that the log of the agent contains the reason why the listener refuses the agent.
+func TestRefusalIsLogged(t *testing.T) {
+	l := newRemote(t, 0)
+	a, _ := agentFor(t, l)
+	var lines []string
+	a.o.Log = funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+	const plain = "text/plain; charset=utf-8"
+	for _, c := range []struct {
+		reason, contentType, body string
+		status                    int
+		want                      string // the end of a new line of the log; "" if there is none
+	}{
+		{"the first line", plain, "the certificate is revoked\nmore\n", 401, "status 401: the certificate is revoked"},
+		{"a reason is logged once", plain, "the certificate is revoked\n", 401, ""},
+		{"another reason is new", plain, "\x1b[31mno\x07 runtime\r\n", 403, "status 403: no runtime"},
+		{"a text of any size is cut", plain, strings.Repeat("x", 1<<20), 401,
+			"status 401: " + strings.Repeat("x", 197) + "…"},
+		{"there may be no text", plain, "", 403, "status 403"},
+		{"a page of a proxy is left out", "text/html", "<html>", 502, "status 502"},
+	} {
+		l.set(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", c.contentType)
+			w.WriteHeader(c.status)
+			_, _ = io.WriteString(w, c.body)
+		})
+		lines = nil
+		a.sendHeartbeat(t.Context())
+		want := "answers a heartbeat with " + c.want + `"`
+		if c.want == "" && len(lines) > 0 || c.want != "" && (len(lines) != 1 || !strings.HasSuffix(lines[0], want)) {
+			t.Errorf("%s: logged %q, want %q", c.reason, lines, c.want)
+		}
+	}
+}
+
 // TestHeartbeatInterval checks that the interval that the listener requests is used, except while recent events may
 // have to be sent again.
 func TestHeartbeatInterval(t *testing.T) {
@@ -424,16 +459,16 @@ func TestHeartbeatInterval(t *testing.T) {
 		reason, header string
 		recent         bool // there is a recent event
 		want           time.Duration
-		busy           bool // it is refused
+		retryAfter     string // of a refusal; "" if the heartbeat is accepted
 	}{
 		{reason: "the listener requests nothing", want: protocol.DefaultHeartbeatInterval},
 		{reason: "it requests a long interval", header: "303", want: 303 * time.Second},
 		{reason: "there is a recent event", header: "303", recent: true, want: protocol.DefaultHeartbeatInterval},
 		{reason: "it is forgotten", header: "303", want: 303 * time.Second},
 		{
-			reason: "the replica does not accept heartbeats at the moment",
-			want:   protocol.DefaultHeartbeatInterval,
-			busy:   true,
+			reason:     "the replica does not accept heartbeats at the moment",
+			want:       protocol.DefaultHeartbeatInterval,
+			retryAfter: "1",
 		},
 		{
 			reason: "it requests a shorter interval than the watch list",
@@ -445,8 +480,8 @@ func TestHeartbeatInterval(t *testing.T) {
 	}
 	for _, c := range cases {
 		l.set(func(w http.ResponseWriter, _ *http.Request) {
-			if w.Header().Set(protocol.HeaderNextHeartbeat, c.header); c.busy {
-				w.Header().Set("Retry-After", "1")
+			if w.Header().Set(protocol.HeaderNextHeartbeat, c.header); c.retryAfter != "" {
+				w.Header().Set("Retry-After", c.retryAfter)
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		})

@@ -11,16 +11,22 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
 
 // postTimeout is the default of Poster.Timeout.
 const postTimeout = 15 * time.Second
+
+// maxMessageBytes is the maximum size of Reply.Message in bytes. The longest text of the listener about an agent, that of
+// a revoked certificate whose name has 63 bytes, has 183 bytes.
+const maxMessageBytes = 200
 
 // Poster sends requests to the listener in the control plane.
 type Poster struct {
@@ -75,8 +81,17 @@ func (p *Poster) UseCertificate(roots *x509.CertPool, certificate *tls.Certifica
 // Reply is an answer of the listener.
 type Reply struct {
 	Status        int
+	Message       string        // why the listener refuses the request, "" if Status is 200 or no text follows
 	RetryAfter    time.Duration // minimum delay of the next request, 0 if the listener sent none
 	NextHeartbeat time.Duration // requested delay of the next heartbeat, 0 if the listener sent none
+}
+
+// StatusText returns the status and the message of the reply, for the log.
+func (r Reply) StatusText() string {
+	if r.Message == "" {
+		return fmt.Sprintf("status %d", r.Status)
+	}
+	return fmt.Sprintf("status %d: %s", r.Status, r.Message)
 }
 
 // CloseIdleConnections closes the connections that carry no request. The agent closes idle connections to save memory
@@ -110,15 +125,27 @@ func (p *Poster) Post(ctx context.Context, manager, messageKind string, body []b
 		return reply, fmt.Errorf("posting to %s: %w", p.address, err)
 	}
 	defer response.Body.Close()
+	message := messageIn(response)
 	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be reused
 	reply = Reply{
-		Status: response.StatusCode, RetryAfter: secondsInHeader(response, "Retry-After", time.Minute),
+		Status: response.StatusCode, Message: message, RetryAfter: secondsInHeader(response, "Retry-After", time.Minute),
 		NextHeartbeat: secondsInHeader(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
 	}
 	if response.StatusCode == http.StatusOK { // a process that sent another status did not act on the request
 		p.answered(response.Header.Get(protocol.HeaderInstance))
 	}
 	return reply, nil
+}
+
+// messageIn returns the first line of the text in a response other than 200. A response that is no plain text comes from
+// a proxy, and has no message.
+func messageIn(r *http.Response) string {
+	if r.StatusCode == http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") {
+		return ""
+	}
+	start, _ := io.ReadAll(io.LimitReader(r.Body, maxMessageBytes+1)) // part of a text is better than none
+	line, _, _ := strings.Cut(string(start), "\n")
+	return text.ClipLine(line, maxMessageBytes)
 }
 
 // secondsInHeader returns the duration in a header whose value is a number of seconds. If the duration is longer than
@@ -172,12 +199,13 @@ func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) 
 	p.metrics.Failed.WithLabelValues(ReasonRequest).Inc()
 	switch {
 	case refused:
-		p.log.Info("the listener refused an event; it is dropped", "manager", manager, "status", a.Status, "kind",
-			e.WatchedGVK.Kind, "object", e.Watched)
+		p.log.Info("the listener refused an event; it is dropped", "manager", manager, "status", a.Status, "message",
+			a.Message, "kind", e.WatchedGVK.Kind, "object", e.Watched)
 	case err != nil:
 		p.log.V(1).Info("an event was not delivered and will be sent again", "manager", manager, "error", err.Error())
 	default:
-		p.log.V(1).Info("an event was not delivered and will be sent again", "manager", manager, "status", a.Status)
+		p.log.V(1).Info("an event was not delivered and will be sent again", "manager", manager, "status", a.Status,
+			"message", a.Message)
 	}
 	return Result{Refused: refused, RetryAfter: a.RetryAfter, Throttled: a.Status == http.StatusTooManyRequests,
 		UnknownManager: a.Status == http.StatusNotFound}
