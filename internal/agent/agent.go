@@ -114,7 +114,7 @@ type Agent struct {
 
 	watchlist  atomic.Pointer[protocol.Watchlist] // current watch list; nil before the first
 	lastStatus atomic.Pointer[int]                // of the last heartbeat, 0 without an answer; nil before the first
-	// requested is the heartbeat interval that the last answer of the listener requested; 0 means no interval.
+	// requested is the heartbeat interval, or the delay, that the last answer of the listener requested; 0 means none.
 	requested atomic.Int64
 }
 

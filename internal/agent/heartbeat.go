@@ -89,7 +89,7 @@ func (a *Agent) sendHeartbeat(ctx context.Context) (skipBackoff bool) {
 		return true
 	}
 	a.recordControlPlaneReachability(answer.Status, a.o.Address+" answers a heartbeat with "+answer.StatusText())
-	a.requested.Store(0) // the listener did not record the heartbeat: do not wait for a long interval
+	a.requested.Store(int64(answer.RetryAfter)) // no longer, because the listener did not record the heartbeat
 	return answer.RetryAfter > 0
 }
 

@@ -470,6 +470,7 @@ func TestHeartbeatInterval(t *testing.T) {
 			want:       protocol.DefaultHeartbeatInterval,
 			retryAfter: "1",
 		},
+		{reason: "the agent is refused", want: time.Minute, retryAfter: "60"},
 		{
 			reason: "it requests a shorter interval than the watch list",
 			header: "2",

@@ -515,6 +515,10 @@ func TestAnswers(t *testing.T) {
 			if got.status != 200 && len(got.body) < 10 || got.status == 200 && got.body != "" {
 				t.Errorf("%s: the answer %d says %q", c.reason, got.status, got.body)
 			}
+			unaccepted := c.want == http.StatusUnauthorized || c.want == http.StatusForbidden
+			if after := got.header.Get("Retry-After"); (after == "60") != unaccepted {
+				t.Errorf("%s: the next attempt is requested in %q s", c.reason, after)
+			}
 			if got.header.Get(protocol.HeaderInstance) != e.instance {
 				t.Errorf("%s: the answer does not say which process answers", c.reason)
 			}

@@ -240,12 +240,13 @@ func (l *Listener) authorize(r *http.Request) (from caller, kyma string, refused
 		return from, "", &refusal{status: http.StatusForbidden, reason: "unknown_runtime", detail: err,
 			message: fmt.Sprintf(
 				"the client certificate is for %q, which is not a runtime of this control plane (any more)",
-				from.ID.CommonName), closeConn: true}
+				from.ID.CommonName), after: refusedDelay, closeConn: true}
 	case from.Issued.Before(rt.NotBefore):
 		return from, "", &refusal{status: http.StatusUnauthorized, reason: "revoked",
 			message: fmt.Sprintf(
 				"client certificates of %q that were issued before %s are revoked: get a new one from the "+
-					"control plane", from.ID.CommonName, rt.NotBefore.UTC().Format(time.RFC3339)), closeConn: true}
+					"control plane", from.ID.CommonName, rt.NotBefore.UTC().Format(time.RFC3339)), after: refusedDelay,
+			closeConn: true}
 	}
 	return from, rt.Kyma, nil
 }
