@@ -89,6 +89,37 @@ func TestIsDeletedWithModule(t *testing.T) {
 	}
 }
 
+// TestIsForeign has one case for each row of the table of IsForeign.
+func TestIsForeign(t *testing.T) {
+	applied := metav1.ManagedFieldsEntry{Manager: v1beta2.FieldOwnerApplier, Operation: "Apply"}
+	status, update, user := applied, applied, applied
+	status.Subresource, update.Operation, user.Manager = "status", "Update", "kubectl"
+	cases := map[string]struct {
+		reason         string
+		owner, adopted string
+		fields         metav1.ManagedFieldsEntry
+		want           bool
+	}{
+		"Own":         {"the module has applied it", "n/m", "", applied, false},
+		"Adopted":     {"it existed before the module", "n/m", "true", applied, true},
+		"Edited":      {"a user has replaced all fields", "n/m", "", user, false},
+		"NoOwner":     {"a former release has applied it", "", "", applied, false},
+		"OtherModule": {"another module has applied it", "n/other", "", applied, false},
+		"User":        {"a user has made it", "", "", user, true},
+		"Copied":      {"it was copied from another cluster", "n/other", "", user, true},
+		"Status":      {"only its status has fields of the field manager", "", "", status, true},
+		"Update":      {"the field manager has not applied it", "", "", update, true},
+	}
+	for name, c := range cases {
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		u.SetAnnotations(map[string]string{v1beta2.AnnotationOwnedBy: c.owner, apply.AnnotationAdopted: c.adopted})
+		u.SetManagedFields([]metav1.ManagedFieldsEntry{c.fields})
+		if got := IsForeign(u, "n/m"); got != c.want {
+			t.Errorf("%s: %s: %v, want %v", name, c.reason, got, c.want)
+		}
+	}
+}
+
 // TestString checks that the text about the found custom resources has their kinds, the number of each kind and the
 // first names, and that the length of the text is limited.
 func TestString(t *testing.T) {

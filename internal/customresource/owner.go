@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -155,6 +156,27 @@ func (w *ownership) isOwnerRefToModuleObject(o *apply.ObjectMetadata, ownerRef m
 // isOwner reports whether an owner reference of a custom resource, with the kind that is its owner's, points to r.
 func isOwner(r apply.Ref, o *apply.ObjectMetadata, kind schema.GroupKind, ownerRef metav1.OwnerReference) bool {
 	return r.GVK().GroupKind() == kind && r.Name == ownerRef.Name && (r.Namespace == "" || r.Namespace == o.Namespace)
+}
+
+// IsForeign reports whether an object in the inventory of a Manifest stays in the cluster when the Manifest is deleted,
+// because the module has not created it. The inventory does not always show this: it lists an object before it is
+// applied, and a user may create an object again after the module has applied it. The parameter owner is the
+// namespace/name of the Manifest. The first row that matches decides, as in DeleteOwned of package apply:
+//
+//	1  it is annotated as an object that existed before the module           true
+//	2  it has the annotation of the Manifest, or fields that a module has
+//	   applied; releases without the annotation have the same field manager  false
+//	3  otherwise                                                             true
+func IsForeign(object *unstructured.Unstructured, owner string) bool {
+	annotations := object.GetAnnotations()
+	if annotations[apply.AnnotationAdopted] == v1beta2.ValueTrue {
+		return true
+	}
+	return annotations[v1beta2.AnnotationOwnedBy] != owner &&
+		!slices.ContainsFunc(object.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+			return f.Manager == v1beta2.FieldOwnerApplier && f.Operation == metav1.ManagedFieldsOperationApply &&
+				f.Subresource == ""
+		})
 }
 
 // hasLastingOwner reports whether an owner of a custom resource is an object of the inventory that exists as long as

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -157,14 +158,14 @@ func (n *run) awaitUserCRs(found customresource.Found) error {
 // the given objects. questionAbout ignores CRDs that stay in the runtime: a CRD that another module also contains, and
 // a CRD that existed before the module was installed.
 func (n *run) questionAbout(ctx context.Context, refs []apply.Ref) customresource.Question {
-	ownerOf := func(r apply.Ref) string {
+	read := func(r apply.Ref) *unstructured.Unstructured {
 		object, err := n.runtime.Get(ctx, r)
 		if err != nil {
-			return ""
+			return nil
 		}
-		return object.GetAnnotations()[v1beta2.AnnotationOwnedBy]
+		return object
 	}
-	crds := n.peers().ToDelete(ctx, n.manifest, inventory.CRDs(refs), ownerOf)
+	crds := n.peers().ToDelete(ctx, n.manifest, inventory.CRDs(refs), read)
 	manifests := func(ctx context.Context) ([]v1beta2.Manifest, error) {
 		return runtimes.ManifestsOf(ctx, n.Client, n.manifest.Namespace, n.manifest.Labels[v1beta2.LabelKymaName])
 	}

@@ -599,6 +599,60 @@ func TestUpgradeKeepsNeededCRD(t *testing.T) {
 	}
 }
 
+// TestDeleteWithPendingCRD checks a module with a CRD that is in the inventory and may never have been applied. If a
+// user has made the CRD, the CRD and its custom resources stay, and the removal does not wait for them.
+func TestDeleteWithPendingCRD(t *testing.T) {
+	const bar, crd = "/apis/example.com/v1/namespaces/default/bars/bar", crds + "bars.example.com"
+	managedBy := func(manager string) []any {
+		return []any{map[string]any{"manager": manager, "operation": "Apply", "fieldsV1": map[string]any{}}}
+	}
+	cases := map[string]struct {
+		reason    string
+		metadata  map[string]any // of the CRD
+		isAllowed bool           // the user allows the deletion of custom resources
+		stays     bool           // the CRD with its custom resource
+		waits     bool
+	}{
+		"OfUser": {reason: "a user has made the CRD", metadata: map[string]any{"managedFields": managedBy("kubectl")},
+			stays: true},
+		"Allowed": {reason: "the user allows the deletion of custom resources of the module", stays: true,
+			metadata: map[string]any{"managedFields": managedBy("kubectl")}, isAllowed: true},
+		"Created": {reason: "the module has created the CRD", waits: true, stays: true,
+			metadata: map[string]any{"managedFields": managedBy(v1beta2.FieldOwnerApplier),
+				"annotations": map[string]any{v1beta2.AnnotationOwnedBy: "kcp-system/m"}}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, moduleOf(nil))
+			b.write("sample", configMap("a", "1"))
+			b.settle(v1beta2.StateReady)
+			b.addCRD("bars", "Bar")
+			c.metadata["name"] = "bars.example.com"
+			b.runtime.put(crd, map[string]any{"apiVersion": "apiextensions.k8s.io/v1",
+				"kind": "CustomResourceDefinition", "metadata": c.metadata})
+			b.editStatus(func(m *v1beta2.Manifest) { m.Status.Synced[len(m.Status.Synced)-1].Pending = true })
+			b.putCustomResource("bars", "Bar", "bar", map[string]any{})
+			if c.isAllowed {
+				b.edit(func(m *v1beta2.Manifest) {
+					metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationDeleteCustomResources, v1beta2.ValueTrue)
+				})
+			}
+			b.delete()
+			b.reconcileTimes(3)
+			m := b.manifest()
+			if waits := m != nil; waits != c.waits {
+				t.Fatalf("%s: the Manifest waits: %t, want %t", c.reason, waits, c.waits)
+			}
+			if stays := b.runtime.object(crd) != nil && b.runtime.object(bar) != nil; stays != c.stays {
+				t.Errorf("%s: the CRD and its custom resource stay: %t, want %t", c.reason, stays, c.stays)
+			}
+			if exists := b.runtime.object(configMaps+"a") != nil; exists != c.waits {
+				t.Errorf("%s: the operator exists: %t, want %t", c.reason, exists, c.waits)
+			}
+		})
+	}
+}
+
 // TestDeleteAwaitsDependents checks that the operator of a module is deleted after the custom resources that it has
 // made and that have finalizers, because only the operator removes their finalizers.
 func TestDeleteAwaitsDependents(t *testing.T) {

@@ -378,6 +378,54 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// TestForeignCRD checks a module with a CRD that is in the inventory and was never applied, because a user has made it.
+// The purge deletes no custom resource of the user. It ends, unless the module has a custom resource of this kind, too.
+func TestForeignCRD(t *testing.T) {
+	const own, mine = thingPath + "own", thingPath + "mine"
+	cases := map[string]struct {
+		reason     string
+		hasDefault bool
+		want       []string
+		event      string
+	}{
+		"Pending": {"the operator is not needed", false, []string{"DELETE " + configPath},
+			"Purged module things: deleted 1 object"},
+		"Default": {"only the module's own custom resource is purged", true, []string{"PATCH " + own},
+			"PurgeBlocked the kind Thing.example.com is defined by none of the modules: Thing.example.com a/mine"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			metadata := s.objects[crdPath]["metadata"].(map[string]any)
+			delete(metadata, "annotations")
+			metadata["managedFields"] = []any{map[string]any{"manager": "kubectl", "operation": "Apply"}}
+			s.add(own, []string{"example.com/nobody"})
+			s.add(mine, []string{"example.com/nobody"})
+			delete(s.objects[mine]["metadata"].(map[string]any), "deletionTimestamp")
+			m := manifest()
+			m.Status.Synced[0].Pending = true
+			if !c.hasDefault {
+				m.Spec.Resource = nil
+			}
+			r, recorder := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
+			r.reconcile(t)
+			if got := s.take(); !slices.Equal(got, c.want) {
+				t.Errorf("%s: sent %q, want %q", c.reason, got, c.want)
+			}
+			if !s.has(mine) || !s.has(crdPath) || s.has(own) == c.hasDefault || s.has(configPath) != c.hasDefault {
+				t.Errorf("%s: objects of the user are deleted, or an object of the module is not", c.reason)
+			}
+			if e := takeEvents(recorder); len(e) == 0 || !strings.Contains(e[len(e)-1], c.event) {
+				t.Errorf("%s: recorded %q, want %q", c.reason, e, c.event)
+			}
+			r.reconcile(t)
+			if w, e := s.take(), takeEvents(recorder); w != nil || e != nil {
+				t.Errorf("%s: the second reconcile sent %q and recorded %q, want nothing", c.reason, w, e)
+			}
+		})
+	}
+}
+
 func TestOperatorStaysWhileCustomResourcesExist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no time passes, so finalizerGracePeriod does not end
 		s := newServer(t)
@@ -499,6 +547,7 @@ func TestWebhooksOfOthersAreLeftAlone(t *testing.T) {
 		"NotInTheInventory": {"it is in no inventory", "n/m", false, false},
 		"TakenOver":         {"it belongs to another Manifest now", "n/other", false, true},
 		"Kept":              {"the module says to keep it", "n/m", true, true},
+		"NotApplied":        {"a user has made it, and the module has not applied it", "", false, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

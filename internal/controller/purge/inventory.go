@@ -22,7 +22,7 @@ func (n *run) purgeInventories(ctx context.Context) error {
 			return fmt.Errorf("purging module %s from runtime %s: %w", t.module, n.kyma.Name, err)
 		}
 		t.deleted = left.Done()
-		t.existing = without(t.existing, left.Kept)
+		t.existing = without(t.existing, stayingRefs(left))
 		n.reportNewlyDeleted(ctx, t, deletedOrBeingDeleted(left))
 		for _, r := range left.Remaining {
 			if r.Content {
@@ -40,6 +40,7 @@ func (n *run) purgeInventories(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("purging module %s from runtime %s: %w", t.module, n.kyma.Name, err)
 		}
+		t.existing = without(t.existing, stayingRefs(rest))
 		n.reportNewlyDeleted(ctx, t, deletedOrBeingDeleted(rest))
 	}
 	return nil
@@ -50,6 +51,16 @@ func (n *run) purgeInventories(ctx context.Context) error {
 func (n *run) deleteInventory(ctx context.Context, t *target, refs []apply.Ref) (apply.Teardown, error) {
 	return n.runtime.DeleteOwned(ctx, refs, &n.memory.deletion, &apply.Ownership{Name: t.owner,
 		Title: "module " + t.module, Manager: v1beta2.FieldOwnerApplier})
+}
+
+// stayingRefs returns the objects that stay in the runtime. The next deletion returns objects that were left in the
+// runtime among the deleted objects.
+func stayingRefs(left apply.Teardown) []apply.Ref {
+	refs := slices.Clone(left.Kept)
+	for _, l := range left.Left {
+		refs = append(refs, l.Ref)
+	}
+	return refs
 }
 
 // deletedOrBeingDeleted returns those of the objects that no longer exist, or whose deletion the API server has

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
@@ -29,7 +30,7 @@ type target struct {
 	// existing is set by survey: the objects that existed when the purge started and whose deletion is not reported
 	// yet.
 	existing []apply.Ref
-	crds     []crd // set by survey: the CRDs among the existing objects
+	crds     []crd // set by survey: the CRDs among the existing objects, without foreign CRDs
 	surveyed bool  // set by survey: the objects were read
 	begun    bool  // set by purgeInventories: the deletion of the objects was requested
 	// set by purgeCustomResources in each reconcile: custom resources still exist, so the operator is kept
@@ -59,10 +60,10 @@ func newTarget(m *v1beta2.Manifest) *target {
 }
 
 // stillOwns reports whether an object of the inventory still belongs to the Manifest. Another owner may have taken the
-// object over in the meantime.
+// object over in the meantime, or the module has never owned the object.
 func (t *target) stillOwns(u *unstructured.Unstructured) bool {
 	by := u.GetAnnotations()[v1beta2.AnnotationOwnedBy]
-	return by == "" || by == t.owner
+	return (by == "" || by == t.owner) && !customresource.IsForeign(u, t.owner)
 }
 
 // crd has the fields of a CustomResourceDefinition that a purge needs.
@@ -118,7 +119,8 @@ func (k *kind) mayPurge(r apply.Ref) bool {
 
 // kindsOf returns the kinds whose custom resources must be deleted before the objects of the targets. kindsOf returns
 // the kinds that the CRDs in the inventories define, and the kinds of the modules' own custom resources. For each kind,
-// the first row that matches determines the custom resources that may be purged:
+// the first row that matches determines the custom resources that may be purged (a foreign CRD stays when the objects
+// of the module are deleted, so its custom resources stay, too, and it counts as a CRD that is in no inventory):
 //
 //	1  a kind of Lifecycle Manager                      none
 //	2  a pattern in skip matches the kind               none

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
@@ -72,6 +73,10 @@ func (n *run) surveyTargets(ctx context.Context) error {
 
 // surveyTarget determines which objects of an inventory exist, and reads the CRDs among them. surveyTarget does this
 // only once for each Manifest, so that only objects that existed when the purge started are reported as purged.
+//
+// The inventory lists objects before they are applied, so it may contain a CRD that the module has never applied, and
+// that belongs to a user. surveyTarget ignores such a foreign CRD: all its custom resources belong to users, except for
+// the module's own one.
 func (n *run) surveyTarget(ctx context.Context, t *target) error {
 	if t.surveyed {
 		return nil
@@ -87,6 +92,9 @@ func (n *run) surveyTarget(ctx context.Context, t *target) error {
 		}
 		t.existing = append(t.existing, ref) // an object that cannot be read counts as existing
 		if err != nil || !isCRD(ref) {
+			continue
+		}
+		if !ref.Keep && customresource.IsForeign(object, t.owner) {
 			continue
 		}
 		if d, ok := newCRD(ref, object); ok {

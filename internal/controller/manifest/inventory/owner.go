@@ -9,10 +9,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/customresource"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -136,28 +138,41 @@ func (o Others) HoldersOf(refs []apply.Ref) func(apply.Ref) (namespacedName stri
 // stay in the cluster: objects that existed before the module, and objects that another Manifest also contains. If it
 // cannot be determined which objects stay, ToDelete returns more objects in the parameter refs.
 //
+// The inventory does not show yet whether an object with the flag Pending existed before the module, so ToDelete reads
+// it from the cluster.
+//
 // An object that other Manifests contain stays if one of them stays. If all of them are being deleted, the object stays
 // only if it belongs to one of them, which deletes it or hands it over. The flag Shared does not show this, because the
-// other Manifest may have handed the object over since the flag was set. The function in the parameter ownerOf reads
-// from the cluster which Manifest owns an object, as namespace/name.
+// other Manifest may have handed the object over since the flag was set. The function in the parameter read reads an
+// object from the cluster, and returns nil if it cannot be read.
 func (p Peers) ToDelete(ctx context.Context, m *v1beta2.Manifest, refs []apply.Ref,
-	ownerOf func(apply.Ref) (namespacedName string)) []apply.Ref {
+	read func(apply.Ref) *unstructured.Unstructured) []apply.Ref {
 	if len(refs) == 0 {
 		return nil
 	}
 	all, _ := p.listWithLeaving(ctx, m) // without the others, more objects count
 	holderOf := all.HoldersOf(refs)
 	stayingHolderOf := slices.DeleteFunc(slices.Clone(all), isLeaving).HoldersOf(refs)
-	belongsToOther := func(r apply.Ref) bool {
-		owner := ownerOf(r)
-		if owner == m.Namespace+"/"+m.Name {
+	own := m.Namespace + "/" + m.Name
+	belongsToOther := func(object *unstructured.Unstructured) bool {
+		owner := object.GetAnnotations()[v1beta2.AnnotationOwnedBy]
+		if owner == own {
 			return false
 		}
 		_, exists := p.findOwner(ctx, m, owner)
 		return exists
 	}
 	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool {
-		return r.Adopted || stayingHolderOf(r) != "" || r.Shared && holderOf(r) != "" && belongsToOther(r)
+		if r.Adopted || stayingHolderOf(r) != "" {
+			return true
+		}
+		isHeld := r.Shared && holderOf(r) != ""
+		if !isHeld && !r.Pending {
+			return false
+		}
+		object := read(r)
+		return object != nil &&
+			(isHeld && belongsToOther(object) || r.Pending && customresource.IsForeign(object, own))
 	})
 }
 

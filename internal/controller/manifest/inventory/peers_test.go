@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -79,7 +80,7 @@ func TestPeers(t *testing.T) {
 }
 
 // TestToDelete checks which objects stay when their module is removed. An object that is recorded as shared stays only
-// as long as it belongs to another Manifest.
+// as long as it belongs to another Manifest. An object whose entry is pending stays if the module has not created it.
 func TestToDelete(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1beta2.AddToScheme(scheme); err != nil {
@@ -87,22 +88,39 @@ func TestToDelete(t *testing.T) {
 	}
 	crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
 		Name: "things.example.com"}
+	live := func(owner, manager, adopted string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		u.SetAnnotations(map[string]string{v1beta2.AnnotationOwnedBy: owner, apply.AnnotationAdopted: adopted})
+		u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager, Operation: "Apply"}})
+		return u
+	}
+	const applier = v1beta2.FieldOwnerApplier
 	tests := map[string]struct {
 		reason                   string
 		holder, leaving, adopted bool // another Manifest contains the object, and is being deleted
 		shared                   bool
 		owner                    string
 		want                     bool
+		pending                  *unstructured.Unstructured // the object in the cluster, if its entry is pending
 	}{
-		"Own":        {reason: "only this module contains it", owner: "kcp-system/m", want: true},
-		"Adopted":    {reason: "it existed before", adopted: true, owner: "kcp-system/m"},
-		"Held":       {reason: "the other module gets it", holder: true, owner: "kcp-system/m"},
-		"Shared":     {reason: "the other module owns it", holder: true, shared: true, owner: "kcp-system/other"},
-		"NoHolder":   {reason: "the other module was removed", shared: true, owner: "kcp-system/m", want: true},
-		"OwnerGone":  {reason: "the other module was removed", shared: true, owner: "kcp-system/other", want: true},
-		"BothLeave":  {"the other module deletes it", true, true, false, true, "kcp-system/other", false},
-		"HandedOver": {"the other module has handed it over", true, true, false, true, "kcp-system/m", true},
-		"Unknown":    {"it cannot be read", true, true, false, true, "", true},
+		"Own":       {reason: "only this module contains it", owner: "kcp-system/m", want: true},
+		"Adopted":   {reason: "it existed before", adopted: true, owner: "kcp-system/m"},
+		"Held":      {reason: "the other module gets it", holder: true, owner: "kcp-system/m"},
+		"Shared":    {reason: "the other module owns it", holder: true, shared: true, owner: "kcp-system/other"},
+		"NoHolder":  {reason: "the other module was removed", shared: true, owner: "kcp-system/m", want: true},
+		"OwnerGone": {reason: "the other module was removed", shared: true, owner: "kcp-system/other", want: true},
+		"BothLeave": {reason: "the other module deletes it", holder: true, leaving: true, shared: true,
+			owner: "kcp-system/other"},
+		"HandedOver": {reason: "the other module has handed it over", holder: true, leaving: true, shared: true,
+			owner: "kcp-system/m", want: true},
+		"Unknown": {reason: "it cannot be read", holder: true, leaving: true, shared: true, want: true},
+		"Applied": {reason: "the first installation is not complete", want: true,
+			pending: live("kcp-system/m", applier, "")},
+		"NoAnnotation": {reason: "a former release has applied it", want: true, pending: live("", applier, "")},
+		"NotApplied":   {reason: "a user has made it, and it was never applied", pending: live("", "kubectl", "")},
+		"OtherCluster": {reason: "it was copied from another cluster", pending: live("kcp-system/x", "backup", "")},
+		"NotRecorded": {reason: "it existed before, and the inventory was not saved",
+			pending: live("kcp-system/m", applier, "true")},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -119,9 +137,14 @@ func TestToDelete(t *testing.T) {
 				c = c.WithObjects(other)
 			}
 			ref := crd
-			ref.Adopted, ref.Shared = tc.adopted, tc.shared
+			ref.Adopted, ref.Shared, ref.Pending = tc.adopted, tc.shared, tc.pending != nil
 			found := Peers{Reader: c.Build()}.ToDelete(t.Context(), m, []apply.Ref{ref},
-				func(apply.Ref) string { return tc.owner })
+				func(apply.Ref) *unstructured.Unstructured {
+					if tc.pending != nil || tc.owner == "" {
+						return tc.pending
+					}
+					return live(tc.owner, applier, "")
+				})
 			if got := len(found) == 1; got != tc.want {
 				t.Errorf("%s: deleted: %t, want %t", tc.reason, got, tc.want)
 			}
