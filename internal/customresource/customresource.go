@@ -16,15 +16,15 @@
 //
 //	1  it is in the inventory of the module, did not exist before the
 //	   module, and belongs to no other module that stays                deleted with the module
-//	2  it is the default custom resource of a module that is being
-//	   deleted, and the policy of this module is not Ignore             deleted with that module
-//	3  it is the default custom resource of another module, and
+//	2  it is the default custom resource of a module that stays, and
 //	   a) the CRD stays                                                 stays with that module
 //	   b) the CRD is deleted                                            like a custom resource of a user
+//	3  it is the default custom resource of a module that is being
+//	   deleted, and the policy of this module is not Ignore             deleted with that module
 //	4  an object of row 1, or a custom resource of the module's kinds,
 //	   is its owner (metadata.ownerReferences)                          the garbage collector deletes it after its owner
 //
-// An upgrade deletes CRDs, too, but it does not delete the module: then row 2 matches no custom resource of the module.
+// An upgrade deletes CRDs, too, but it does not delete the module: then row 3 matches no custom resource of the module.
 //
 // Usually no custom resource belongs to a user, and the search costs one list request for the metadata of the custom
 // resources of each CRD. If this process does not know the kind of the CRD, for example after a restart, there are two

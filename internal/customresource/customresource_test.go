@@ -62,8 +62,13 @@ func TestIsOfUser(t *testing.T) {
 			t.Errorf("%s: %s: %v, want %v", name, c.reason, got, c.want)
 		}
 	}
-	if n := own.countModuleObjects(schema.GroupKind{Group: "example.com", Kind: "Thing"}); n != 3 {
+	thing := schema.GroupKind{Group: "example.com", Kind: "Thing"}
+	if n := own.countModuleObjects(thing); n != 3 {
 		t.Errorf("%d custom resources go with modules, want 3", n)
+	}
+	own.stayingDefaults, own.stayingKinds = []defaultResource{{ref: own.defaults[0]}}, []schema.GroupKind{thing}
+	if n := own.countModuleObjects(thing); n != 3 {
+		t.Errorf("%d custom resources go with modules, want 3: two modules have the same one", n)
 	}
 }
 
@@ -366,11 +371,15 @@ func TestDefaultOfModuleThatStays(t *testing.T) {
 		reason           string
 		deleted, stays   bool // of the module with the custom resource, and of the CRD
 		unmanaged, found bool
+		own              string // the default custom resource of the module that is deleted with the CRD
 	}{
-		"Upgrade":    {"the module stays, and the CRD is deleted", false, false, false, true},
-		"CRDStays":   {"the custom resource stays, too", false, true, false, false},
-		"Deleted":    {"the custom resource is deleted with its module", true, false, false, false},
-		"HandedOver": {"the custom resource is the user's now", true, false, true, true},
+		"Upgrade":    {"the module stays, and the CRD is deleted", false, false, false, true, "own"},
+		"CRDStays":   {"the custom resource stays, too", false, true, false, false, "own"},
+		"Deleted":    {"the custom resource is deleted with its module", true, false, false, false, "own"},
+		"HandedOver": {"the custom resource is the user's now", true, false, true, true, "own"},
+		"Same":       {"both modules have it, and the CRD is deleted", false, false, false, true, "mine"},
+		"SameStays":  {"both modules have it, and the CRD stays", false, true, false, false, "mine"},
+		"BothLeave":  {"both modules have it, and are deleted", true, false, false, false, "mine"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -379,7 +388,7 @@ func TestDefaultOfModuleThatStays(t *testing.T) {
 			if c.unmanaged {
 				metav1.SetMetaDataAnnotation(&other.ObjectMeta, v1beta2.AnnotationIsUnmanaged, v1beta2.ValueTrue)
 			}
-			this := module("a", "own", true)
+			this := module("a", c.own, true)
 			q := things.question()
 			q.Manifest = &this
 			q.Manifests = func(context.Context) ([]v1beta2.Manifest, error) {

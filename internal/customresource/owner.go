@@ -86,11 +86,15 @@ func (w *ownership) isOfUser(o *apply.ObjectMetadata) bool {
 	isDeleted := func(r apply.Ref) bool {
 		return o.SameObject(r) && w.isDeletedWithModule(r, o.Annotation(v1beta2.AnnotationOwnedBy))
 	}
-	if slices.ContainsFunc(w.inventory, isDeleted) || slices.ContainsFunc(w.defaults, isDefault) {
+	if slices.ContainsFunc(w.inventory, isDeleted) {
 		return false
 	}
+	// Two modules may have the same default custom resource, for example a module and its successor.
 	if _, isDefaultOfStaying := w.stayingDefaultOwner(o); isDefaultOfStaying {
 		return !slices.Contains(w.stayingKinds, o.GVK().GroupKind())
+	}
+	if slices.ContainsFunc(w.defaults, isDefault) {
+		return false
 	}
 	return !slices.ContainsFunc(o.Owners, func(owner metav1.OwnerReference) bool {
 		return w.isOwnerRefToModuleObject(o,
@@ -126,6 +130,12 @@ func (w *ownership) isDependent(o *apply.ObjectMetadata) bool {
 func (w *ownership) isDeletedWithModule(r apply.Ref, owner string) bool {
 	staysWithOther := r.Shared && slices.Contains(w.staying, owner)
 	return !r.Adopted && !staysWithOther
+}
+
+// IsDefaultOf reports whether an object in the runtime is the default custom resource of a Manifest, and its policy is
+// not Ignore.
+func IsDefaultOf(m *v1beta2.Manifest, o apply.Ref) bool {
+	return m.Spec.Resource != nil && m.Spec.CustomResourcePolicy != v1beta2.Ignore && isDeclared(o, declaredRef(m))
 }
 
 // isDeclared reports whether an object in the runtime is the default custom resource that the spec of a Manifest
@@ -195,8 +205,16 @@ func (w *ownership) hasLastingOwner(o *apply.ObjectMetadata) bool {
 // countModuleObjects returns the number of custom resources of a kind that belong to modules and not to users.
 func (w *ownership) countModuleObjects(kind schema.GroupKind) int {
 	n := 0
-	for _, r := range slices.Concat(w.inventory, w.defaults) {
+	isDefaultOfStaying := func(r apply.Ref) bool {
+		return slices.ContainsFunc(w.stayingDefaults, func(d defaultResource) bool { return d.ref.SameObject(r) })
+	}
+	for _, r := range w.inventory {
 		if r.GVK().GroupKind() == kind && !r.Adopted {
+			n++
+		}
+	}
+	for _, r := range w.defaults {
+		if r.GVK().GroupKind() == kind && !isDefaultOfStaying(r) {
 			n++
 		}
 	}

@@ -190,15 +190,18 @@ func (n *run) deleteModuleCR(ctx context.Context) error {
 	return err
 }
 
-// deleteDefaultCR deletes the module's custom resource unless its policy is Ignore. The scope of its kind may be cached
-// from a CRD that the API server has refused. Then the first request finds no object, and the runtime is asked for the
-// scope; the second request finds the custom resource.
+// deleteDefaultCR deletes the module's custom resource unless its policy is Ignore or it stays with another module. The
+// scope of its kind may be cached from a CRD that the API server has refused. Then the first request finds no object,
+// and the runtime is asked for the scope; the second request finds the custom resource.
 func (n *run) deleteDefaultCR(ctx context.Context) error {
 	if n.manifest.Spec.Resource == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return nil
 	}
 	ref, err := customresource.ResolveResourceRef(ctx, n.runtime.Cluster, n.manifest)
 	if err != nil {
+		return err
+	}
+	if stays, err := n.leaveDefaultCRToOther(ctx, ref); stays || err != nil {
 		return err
 	}
 	left, err := n.runtime.Delete(ctx, []apply.Ref{ref}, &n.memory.deletion)
@@ -222,6 +225,30 @@ func (n *run) deleteDefaultCR(ctx context.Context) error {
 		n.observed.blocked = n.requeueWaitingFor(left.WaitMessage())
 	}
 	return nil
+}
+
+// leaveDefaultCRToOther reports whether the module's custom resource stays because another module that stays has the
+// same one. If a module replaces another one, the custom resource has the settings of the user. A custom resource that
+// is already being deleted does not stay: only the operator of this module may be able to remove its finalizers.
+func (n *run) leaveDefaultCRToOther(ctx context.Context, ref apply.Ref) (stays bool, _ error) {
+	other, err := n.peers().OtherWithDefault(ctx, n.manifest, ref)
+	if err != nil || other == "" {
+		return false, err
+	}
+	object, err := n.runtime.Get(ctx, ref)
+	switch reason := loop.Reason(err); {
+	case err == nil && object.GetDeletionTimestamp() != nil:
+		return false, nil
+	case err != nil && reason != apply.ObjectNotFound && reason != apply.NamespaceNotFound &&
+		reason != apply.KindUnknown:
+		return false, err
+	}
+	if err == nil && !n.memory.isDefaultCRLeft {
+		n.recordEvent(v1beta2.ReasonObjectLeftToOwner,
+			fmt.Sprintf("%s stays: it is the default custom resource of %s, too", ref, other))
+		n.memory.isDefaultCRLeft = true
+	}
+	return true, nil
 }
 
 // garbagePeriod is the time in which the garbage collector of the runtime deletes custom resources whose owners were

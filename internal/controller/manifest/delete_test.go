@@ -218,6 +218,85 @@ func TestDeleteWaitsForUsers(t *testing.T) {
 	}
 }
 
+// TestDeleteKeepsDefaultOfOtherModule checks that the default custom resource stays if another module has the same one:
+// a module and its successor are installed together while the user changes from one to the other.
+func TestDeleteKeepsDefaultOfOtherModule(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		name       string // the default custom resource of the other module
+		policy     v1beta2.CustomResourcePolicy
+		isDeleted  bool // the other module is being deleted, too
+		handedOver bool // the other module is handed over to the user
+		begun      bool // the custom resource is already being deleted
+		stays      bool
+	}{
+		"Same":       {reason: "the other module needs it", name: "own", stays: true},
+		"HandedOver": {reason: "it belongs to the user now", name: "own", isDeleted: true, handedOver: true, stays: true},
+		"BothLeave":  {reason: "nobody needs it", name: "own", isDeleted: true},
+		"Ignore":     {reason: "the other module has not created it", name: "own", policy: v1beta2.Ignore},
+		"OtherName":  {reason: "the other module has another one", name: "others"},
+		"Begun":      {reason: "the operator has to remove the finalizers", name: "own", begun: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newSampleBench(t, v1beta2.CreateAndDelete)
+			recorder := events.NewFakeRecorder(100)
+			b.r.Events = recorder
+			b.settle(v1beta2.StateReady)
+			other := moduleOf(func(m *v1beta2.Manifest) {
+				m.Name, m.UID, m.Status.ObservedGeneration = "other", "m-2", 1
+				m.Labels[v1beta2.LabelModuleName], m.Finalizers = "successor", []string{v1beta2.FinalizerManifest}
+				m.Spec.Resource, m.Spec.CustomResourcePolicy = sampleResource(c.name), c.policy
+				if c.handedOver {
+					m.Annotations = map[string]string{v1beta2.AnnotationIsUnmanaged: v1beta2.ValueTrue}
+				}
+			})
+			if err := b.control.Create(t.Context(), other); err != nil {
+				t.Fatal(err)
+			}
+			if c.isDeleted {
+				if err := b.control.Delete(t.Context(), other); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.begun {
+				b.runtime.change(samplePath+"own", func(o map[string]any) {
+					metadata := o["metadata"].(map[string]any)
+					metadata["finalizers"] = []any{"example.com/operator"}
+					metadata["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+				})
+			}
+			b.delete()
+			writes := b.reconcileTimes(5)
+			if c.begun {
+				if b.runtime.object(configMaps+"a") == nil {
+					t.Fatalf("%s: the operator is deleted first", c.reason)
+				}
+				b.runtime.drop(samplePath + "own")
+				writes = append(writes, b.reconcileTimes(3)...)
+			}
+			if m := b.manifest(); m != nil {
+				t.Fatalf("%s: the Manifest is %v", c.reason, m)
+			}
+			isSent := slices.Contains(writes, "DELETE "+samplePath+"own")
+			if exists := b.runtime.object(samplePath+"own") != nil; exists != c.stays || isSent == c.stays {
+				t.Errorf("%s: the custom resource exists: %t, sent %q, want that it stays: %t", c.reason, exists, writes,
+					c.stays)
+			}
+			reported := 0
+			for len(recorder.Events) > 0 {
+				if strings.Contains(<-recorder.Events, "ObjectLeftToOwner Sample.example.com default/own stays: "+
+					"it is the default custom resource of module successor, too") {
+					reported++
+				}
+			}
+			if want := map[bool]int{true: 1}[c.stays]; reported != want {
+				t.Errorf("%s: %d events report that it stays, want %d", c.reason, reported, want)
+			}
+		})
+	}
+}
+
 // TestDeleteForbidden checks that the status has a reason if the permission to delete an object is missing.
 func TestDeleteForbidden(t *testing.T) {
 	b := newBench(t, moduleOf(nil))

@@ -43,6 +43,8 @@ type memory struct {
 	others     inventory.Wait        // a deletion waits until other modules have recorded their objects
 	search     customresource.Search // the position of a search that needs several reconciles
 	dependents dependentsWait        // a deletion waits for custom resources that the operator has made
+	// isDefaultCRLeft is true if an event has reported that the default custom resource stays with another module.
+	isDefaultCRLeft bool
 	// drift is the message about drift that is reported and not corrected; drift is "" if there is none.
 	drift string
 	// compared is the last time when all objects were sent or compared; it is zero if this process has done neither.

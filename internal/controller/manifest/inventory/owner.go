@@ -109,6 +109,21 @@ func (p Peers) listWithLeaving(ctx context.Context, m *v1beta2.Manifest) (Others
 	}), nil
 }
 
+// OtherWithDefault returns the title, for messages, of another Manifest on the cluster of the Manifest m that has the
+// same default custom resource and that stays, or that is handed over to the user. OtherWithDefault returns "" if there
+// is no such Manifest. The parameter cr is the default custom resource of m as the cluster identifies it.
+func (p Peers) OtherWithDefault(ctx context.Context, m *v1beta2.Manifest, cr apply.Ref) (title string, _ error) {
+	all, err := p.listWithLeaving(ctx, m)
+	for i := range all {
+		other := &all[i]
+		isDeleted := !other.DeletionTimestamp.IsZero() && !other.IsUnmanaged()
+		if !isDeleted && customresource.IsDefaultOf(other, cr) {
+			return p.title(other), nil
+		}
+	}
+	return "", err
+}
+
 // OfKyma returns those of the Manifests that belong to one Kyma.
 func (o Others) OfKyma(name string) Others {
 	return slices.DeleteFunc(slices.Clone(o), func(m v1beta2.Manifest) bool { return m.KymaName() != name })
