@@ -404,8 +404,8 @@ func (a *Authority) setRoots(r *rootSet) {
 	}
 }
 
-// Issue implements [Issuer]. Issue returns a certificate for client and server authentication that the newest valid root
-// has signed. Each call generates a new key.
+// Issue implements [Issuer]. Issue returns a certificate for client and server authentication that the newest valid
+// root has signed. Each call generates a new key.
 func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	r, err := a.waitForRoots(ctx)
 	if err != nil {
@@ -550,8 +550,8 @@ func (a *Authority) Serving() (*tls.Certificate, error) {
 	if r == nil {
 		return nil, fmt.Errorf("issuing the certificate of the listener: %w", a.notReadError())
 	}
-	// The monotonic clock stops while a machine is suspended, and a certificate expires by the wall clock. Round removes
-	// the reading of the monotonic clock, so that the time of the renewal is compared with the wall clock, too.
+	// The monotonic clock stops while a machine is suspended, and a certificate expires by the wall clock. Round
+	// removes the reading of the monotonic clock, so that the time of the renewal is compared with the wall clock, too.
 	now := a.Now().Round(0)
 	_, signer := r.signers(now)
 	if signer == nil {

@@ -150,7 +150,7 @@ func (c *CertManager) Start(ctx context.Context) error {
 			if former := c.problem.Swap(&failure{err}); former == nil || former.Error() != err.Error() {
 				c.Log.Error(err, "looking after the certificates of cert-manager; it is tried again")
 			}
-			if c.serving.Load() == nil { // a problem of a listener that works may last until somebody repairs cert-manager
+			if c.serving.Load() == nil { // with a certificate, a problem may last until cert-manager is repaired
 				after = min(after, retryInterval)
 			}
 		} else {
@@ -201,9 +201,9 @@ func (c *CertManager) Serving() (*tls.Certificate, error) {
 		ListenerName)
 }
 
-// sync reads the roots, applies the Certificate of the listener, and reads the certificate of the listener. sync applies
-// the Certificate each time, because cert-manager keeps the Secret of a Certificate that somebody has deleted. An
-// unchanged Certificate costs one request, and no write of the API server. If the Certificate cannot be applied, for
+// sync reads the roots, applies the Certificate of the listener, and reads the certificate of the listener. sync
+// applies the Certificate each time, because cert-manager keeps the Secret of a Certificate that somebody has deleted.
+// An unchanged Certificate costs one request, and no write of the API server. If the Certificate cannot be applied, for
 // example because the webhook of cert-manager does not answer, sync reads the certificate anyway.
 func (c *CertManager) sync(ctx context.Context) error {
 	if err := c.readRoots(ctx); err != nil {
@@ -259,7 +259,8 @@ func notRenewedError(declared *unstructured.Unstructured, leaf *x509.Certificate
 	_, message := isConditionTrue(declared, "Ready")
 	return certificateNotReadyError("the certificate in Certificate %s/%s is valid only from %s to %s, and cert-manager "+
 		"has not renewed it (%s): check that cert-manager works and that its clock is right", declared.GetNamespace(),
-		declared.GetName(), leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339), message)
+		declared.GetName(), leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339),
+		message)
 }
 
 // readRoots reads the trusted roots. While the Secret cannot be parsed, the previous roots stay in use.

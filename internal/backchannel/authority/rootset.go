@@ -67,9 +67,9 @@ func newestValid(roots []root, now time.Time) int {
 }
 
 // signers returns the root that signs the certificates of runtimes, and the root that signs the certificate of the
-// listener. The newest valid root signs the certificates of runtimes. While the root r.listener is not valid, the oldest
-// valid root signs the certificate of the listener, because more runtimes trust it than any newer root. If no root is
-// valid at the given time, the results are nil.
+// listener. The newest valid root signs the certificates of runtimes. While the root r.listener is not valid, the
+// oldest valid root signs the certificate of the listener, because more runtimes trust it than any newer root. If no
+// root is valid at the given time, the results are nil.
 func (r *rootSet) signers(now time.Time) (forRuntimes, forListener *root) {
 	for i := range r.roots {
 		o := &r.roots[i]

@@ -291,8 +291,8 @@ func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Re
 	h := cert.Record()
 	if stale && h.Serial == delivered.Serial && h.Root == delivered.Root && h.Bundle == delivered.Bundle {
 		m.unrenewed, m.unrenewedAt = why, time.Now()
-		log.FromContext(ctx).Info("certificate is due for renewal, but its issuer has not renewed it", "serial", h.Serial,
-			"because", why, "until", h.NotAfter)
+		log.FromContext(ctx).Info("certificate is due for renewal, but its issuer has not renewed it",
+			"serial", h.Serial, "because", why, "until", h.NotAfter)
 		if why, err = d.reasonIfMissing(ctx, c, audit, s); err != nil || why == "" {
 			return "", err
 		}
