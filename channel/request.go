@@ -142,13 +142,7 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	requests := make([]Request, 0, len(releases))
 	modules, components := map[string]string{}, map[string]string{}
 	for _, r := range releases {
-		w := Request{
-			Kyma: kyma.Name, Module: r.Name, Mandatory: true, Labels: kyma.Labels,
-			KubernetesVersion: kyma.Status.KubernetesVersion,
-			Blocker:           PauseBlocker(kyma, r.Name),
-			AllowDowngrade: r.Annotations[v1beta2.AnnotationAllowDowngrade] == v1beta2.ValueTrue ||
-				allowsDowngrade(kyma, r.Name),
-		}
+		w := MandatoryRequest(kyma, r)
 		module, component := cmp.Or(r.Spec.ModuleName, r.Name), r.Spec.OCMComponentName
 		switch first := cmp.Or(modules[module], components[component]); {
 		case first != "":
@@ -165,6 +159,24 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	}
 	slices.SortFunc(requests, func(a, b Request) int { return strings.Compare(a.Module, b.Module) })
 	return requests
+}
+
+// MandatoryRequest returns the Request of a runtime for one mandatory module. kyma is the Kyma in the control plane. The
+// caller has to set the fields Installed, ManifestVersion and Now.
+func MandatoryRequest(kyma *v1beta2.Kyma, release *v1beta2.ModuleReleaseMeta) Request {
+	return Request{
+		Kyma: kyma.Name, Module: release.Name, Mandatory: true, Labels: kyma.Labels,
+		KubernetesVersion: kyma.Status.KubernetesVersion,
+		Blocker:           PauseBlocker(kyma, release.Name),
+		AllowDowngrade:    AllowsMandatoryDowngrade(release) || allowsDowngrade(kyma, release.Name),
+	}
+}
+
+// AllowsMandatoryDowngrade reports whether the annotation v1beta2.AnnotationAllowDowngrade of a ModuleReleaseMeta allows
+// downgrades of a mandatory module in all runtimes. Rollouts treat an allowed downgrade like a declared one, because
+// without a rollout the whole fleet would be downgraded at once.
+func AllowsMandatoryDowngrade(release *v1beta2.ModuleReleaseMeta) bool {
+	return release.IsMandatory() && release.Annotations[v1beta2.AnnotationAllowDowngrade] == v1beta2.ValueTrue
 }
 
 // PauseBlocker returns the Blocker of a module that is paused by an annotation of the Kyma. PauseBlocker returns nil if

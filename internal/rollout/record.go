@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
 )
 
@@ -38,7 +39,8 @@ type Channel struct {
 	// Runtimes are all runtimes that have the module in the channel.
 	Runtimes []Runtime
 	// GoesBack returns the reason why a downgrade from a version to a lower one is not safe, or nil if it is safe. If
-	// the field GoesBack is nil, PlanMove treats every downgrade as unsafe.
+	// the field GoesBack is nil, PlanMove treats every downgrade as unsafe. If a person has allowed downgrades of a
+	// mandatory module, see channel.AllowsMandatoryDowngrade, the person may set it back to any lower version.
 	GoesBack func(from, to string) error
 	// By returns the field manager that wrote the version in the spec of the release, or "" if the field manager is not
 	// known. PlanMove calls the function in the field By only if somebody has moved the channel. If the field By is
@@ -80,9 +82,11 @@ type Recorded struct {
 //	                                                  halted; also if the manager was interrupted, see wasActiveEndedByUnrecordedMove
 //	5  the same, and the active rollout is halted,    the version is withdrawn, and runtimes with it are taken back, if
 //	   and its policy takes runtimes back             that is safe; see Channel.takesBack
+//	   the same, and a person has allowed downgrades  runtimes with a higher version than the proven one are taken back
+//	   of a mandatory module since the last move
 //	6  the version in spec is the proven one          the channel was set back: the active rollout is aborted, and
 //	                                                  runtimes with its version are taken back if that is safe
-//	7  it is lower, and going back is safe            it is the proven one now; runtimes with the former one follow
+//	7  it is lower, and going back is safe or allowed it is the proven one now; runtimes with the former one follow
 //	8  otherwise                                      a new rollout; the active one is superseded
 //
 // A version that was taken back after a halt stays in the spec of the release. As long as the version that was taken
@@ -148,6 +152,10 @@ func planMove(c Channel) Recorded {
 			next.begin(c, target, c.Active.Spec.Lineage)
 		case c.wasActiveEndedByUnrecordedMove():
 			next.begin(c, target, c.Active.Spec.Lineage)
+		case c.Policy != nil && admission.AwaitsAllowedDowngrade(c.Release, was):
+			if newer := c.mostFrequentHigher(target); newer != "" {
+				next.beginTakeBack(c, newer, target, false)
+			}
 		}
 	case target == s.Version:
 		next.abortAndTakeBack(c, target)
@@ -214,16 +222,34 @@ func (r *Recorded) abortAndTakeBack(c Channel, proven string) {
 	addMove(s, c.newMove(proven, v1beta2.RolloutCompleted))
 }
 
+// mostFrequentHigher returns the version above the given one that most runtimes have, or "" if no runtime has a higher
+// version.
+func (c *Channel) mostFrequentHigher(version string) string {
+	counts, most := map[string]int{}, ""
+	for i := range c.Runtimes {
+		v := c.Runtimes[i].Ordered
+		if !channel.IsLower(version, v) {
+			continue
+		}
+		counts[v]++
+		if n := counts[v]; most == "" || n > counts[most] || n == counts[most] && channel.IsLower(most, v) {
+			most = v
+		}
+	}
+	return most
+}
+
 // shouldTakeBackHalted reports whether the active rollout is halted and takes runtimes back without an action by a
 // person. shouldTakeBackHalted returns true only if no person has paused or resumed the rollout or moved the channel.
 // If a rollout has the phase TakenBack and is still the active one, a manager process ended the rollout and stopped
-// before it recorded the end.
+// before it recorded the end. Only a declared downgrade happens without a person: the annotation that allows downgrades
+// of a mandatory module may still be there from an earlier downgrade.
 func (c *Channel) shouldTakeBackHalted(s *v1beta2.ChannelStatus) bool {
 	r := c.Active
 	return r != nil && r.Spec.TakesBackOnHalt() && !r.Status.HaltedAt.IsZero() &&
 		(!r.Status.Phase.IsOver() || r.Status.Phase == v1beta2.RolloutTakenBack) &&
 		r.Spec.State == v1beta2.RolloutRunning && len(r.Spec.Resumptions) <= int(r.Status.Resumptions) &&
-		r.Spec.To == s.Target && c.checkDowngrade(r.Spec.To, s.Version) == nil
+		r.Spec.To == s.Target && c.checkDeclaredDowngrade(r.Spec.To, s.Version) == nil
 }
 
 // takeBackRestIfSafe is called when a person sets the channel back after a halt. If a downgrade is safe,
@@ -252,8 +278,17 @@ func (r *Recorded) beginTakeBack(c Channel, newer, proven string, onlyFailed boo
 	addMove(s, move)
 }
 
-// checkDowngrade returns the reason why a downgrade is not safe, or nil if it is safe.
+// checkDowngrade returns the reason why a downgrade by a person is refused, or nil if the downgrade is declared as safe,
+// or if the person has allowed it for a mandatory module.
 func (c *Channel) checkDowngrade(from, to string) error {
+	if channel.AllowsMandatoryDowngrade(c.Release) && channel.IsLower(to, from) {
+		return nil
+	}
+	return c.checkDeclaredDowngrade(from, to)
+}
+
+// checkDeclaredDowngrade returns the reason why a downgrade is not safe, or nil if it is safe.
+func (c *Channel) checkDeclaredDowngrade(from, to string) error {
 	if c.GoesBack == nil {
 		return errors.New("it is not known whether going back is safe")
 	}

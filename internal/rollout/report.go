@@ -56,13 +56,19 @@ func (a *advance) report() {
 		s.Blockers[i].Message = text.ClipLine(s.Blockers[i].Message, 256)
 	}
 	if s.Phase == v1beta2.RolloutCompleted {
-		s.Message = completedMessage(&s.Runtimes)
+		s.Message = completedMessage(&s.Runtimes, a.outOfScope)
 	}
 	SetConditions(&s.Conditions, a.Rollout.Generation, s.Phase, s.Message, a.Now)
 }
 
-func completedMessage(c *v1beta2.RolloutCounts) string {
-	if c.InScope == 0 {
+// completedMessage returns the message of a rollout that is completed. The parameter outOfScope is the number of
+// runtimes that have the module in the channel and take no part in the rollout.
+func completedMessage(c *v1beta2.RolloutCounts, outOfScope int) string {
+	switch {
+	case c.InScope == 0 && outOfScope > 0:
+		return fmt.Sprintf("no runtime takes part: the rollout does not apply to the versions of all %d runtimes",
+			outOfScope)
+	case c.InScope == 0:
 		return "no runtime has the module in this channel"
 	}
 	message := fmt.Sprintf("%d of %d runtimes are proven", c.Proven, c.InScope)

@@ -20,6 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/admission"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/promotion"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/urgency"
@@ -205,7 +206,8 @@ func (p *pass) reconcileChannel(ctx context.Context, of string) (s v1beta2.Chann
 	inSpec, _ := p.release.SpecVersion(of)
 	unrecorded := rollout.Unrecorded(p.release, of, p.rollouts)
 	if was.Version == target && was.Target == target && was.Rollout == "" && unrecorded == nil &&
-		(was.TakenBack == "" || was.TakenBack == inSpec) { // no version has changed: the usual case
+		(was.TakenBack == "" || was.TakenBack == inSpec) &&
+		!admission.AwaitsAllowedDowngrade(p.release, was) { // no version has changed: the usual case
 		phase, why := completedOrTakenBack(was)
 		return *was, phase, why, nil
 	}

@@ -69,6 +69,9 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 			"version %s was halted and taken back where it failed; this runtime keeps %s until the channel is moved to "+
 				"another version", s.TakenBack, r.ManifestVersion))
 	}
+	if why := whyDowngradeWaits(find, release, s, of, target, r); why != "" {
+		return waitingTurn(r.ManifestVersion, release.Name, of, target, why)
+	}
 	if s != nil && s.Version == target && s.Target != target && r.ManifestVersion != "" {
 		return waitingTurn(keptVersion(r, target), release.Name, of, target,
 			"the manager has not recorded yet that it was set back: wait")
@@ -99,10 +102,40 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 	return turnInStages(active, s.Version, release.Name, r)
 }
 
+// whyDowngradeWaits returns what a runtime waits for if it has a higher version of a mandatory module than the spec of
+// the release, and the annotation of the release allows downgrades in all runtimes. Without this check, the annotation
+// would downgrade the whole fleet at once. whyDowngradeWaits returns "" in all other cases, and if the last move was a
+// rollout back that has completed: the remaining runtimes follow when they can. The coordinator makes no rollout for a
+// runtime with a version that was found after a restore, so this runtime does not wait.
+func whyDowngradeWaits(find Lookups, release *v1beta2.ModuleReleaseMeta, s *v1beta2.ChannelStatus, of, target string,
+	r channel.Request) string {
+	if s == nil || s.Version != target || s.Target != target || r.IsRestored ||
+		!channel.AllowsMandatoryDowngrade(release) || !channel.IsLower(target, r.ManifestVersion) {
+		return ""
+	}
+	switch {
+	case AwaitsAllowedDowngrade(release, s) && find.HasPolicy(release.Name, of):
+		return "the manager is planning the rollout back: wait"
+	case len(s.History) > 0 && s.History[len(s.History)-1].Outcome == v1beta2.RolloutEndedAborted:
+		return fmt.Sprintf("the rollout back was aborted; this runtime keeps %s until the module is moved to another "+
+			"version", r.ManifestVersion)
+	}
+	return ""
+}
+
+// AwaitsAllowedDowngrade reports whether the coordinator has to make a rollout back if there is a policy, and if
+// runtimes have a higher version of a mandatory module than its proven version. This is the case if a person has allowed
+// downgrades of the module in all runtimes after the move to the lower version: that move was no rollout back.
+func AwaitsAllowedDowngrade(release *v1beta2.ModuleReleaseMeta, s *v1beta2.ChannelStatus) bool {
+	return channel.AllowsMandatoryDowngrade(release) && s.Version != "" && s.Rollout == "" && s.Version == s.Target &&
+		(len(s.History) == 0 || s.History[len(s.History)-1].Direction != v1beta2.RolloutBack)
+}
+
 // turnWhileTakingBack chooses the version of a channel for one runtime while a rollout takes the runtimes back to a
 // lower version. The first row whose condition is true decides:
 //
-//	1  the module is new in the runtime, or has a lower version     the version in spec
+//	1  the module is new in the runtime, or has a lower version, or the version in spec
+//	   there are no stages, and the downgrade is allowed there
 //	2  the version in spec was already ordered by this rollout      the version in spec
 //	3  it has the version that is taken back, and is admitted, or   the version in spec
 //	   there are no stages, and it fails or all are taken back
@@ -120,6 +153,9 @@ func turnWhileTakingBack(active *v1beta2.ModuleRollout, s *v1beta2.ChannelStatus
 		return wait("the manager is planning the way back: wait")
 	}
 	if r.ManifestVersion != s.Version && r.ManifestVersion != active.Spec.From {
+		if len(active.Spec.Stages) == 0 && r.AllowDowngrade {
+			return is
+		}
 		return wait(fmt.Sprintf("ModuleRollout %s takes back %s only", active.Name, active.Spec.From))
 	}
 	is.IgnoreWindows = active.Spec.IgnoreWindows

@@ -94,8 +94,7 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	asked.Turn = func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn { return turn }
 	var request channel.Request
 	if f.Channel == v1beta2.MandatoryChannel {
-		request = channel.Request{Kyma: k.Name, Module: f.Release.Name, Mandatory: true, Labels: k.Labels,
-			KubernetesVersion: k.Status.KubernetesVersion, Blocker: channel.PauseBlocker(k, f.Release.Name)}
+		request = channel.MandatoryRequest(k, f.Release)
 	} else {
 		module := v1beta2.Module{Name: f.Release.Name, Channel: f.Channel}
 		request = channel.RequestFor(k, f.requests.RuntimeKymaOf(k), &module)
@@ -117,16 +116,17 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	return channel.Resolve(asked, request).Blocker
 }
 
-// isDowngradeSafe reports whether a downgrade is safe from the version in the parameter ordered, which is requested in
-// some runtimes, to the target version. isDowngradeSafe stores its result for each requested version, because the
-// result is the same for all runtimes with this version.
+// isDowngradeSafe reports whether a downgrade is declared as safe, or is allowed in all runtimes, from the version in the
+// parameter ordered, which is requested in some runtimes, to the target version. isDowngradeSafe stores its result for
+// each requested version, because the result is the same for all runtimes with this version.
 func (f *Fleet) isDowngradeSafe(ordered, target string) bool {
 	is, found := f.isSafe[ordered]
 	if !found {
 		if f.isSafe == nil {
 			f.isSafe = map[string]bool{}
 		}
-		is = f.Catalog.CheckGoingBack(f.Release.Name, ordered, target) == nil
+		is = f.Catalog.CheckGoingBack(f.Release.Name, ordered, target) == nil ||
+			channel.AllowsMandatoryDowngrade(f.Release) && channel.IsLower(target, ordered)
 		f.isSafe[ordered] = is
 	}
 	return is
