@@ -157,7 +157,8 @@ func (m *model) checkTurn(p *part, turn channel.Turn) {
 	}
 	at := places.Of(p.name, p.labels)
 	isRunning := r.Spec.State == v1beta2.RolloutRunning && r.Status.HaltedAt.IsZero() && !r.Status.Phase.IsOver()
-	isNew := p.ordered == "" && r.Status.Stage.Index > 0 || p.ordered == "" && r.Status.Phase == v1beta2.RolloutTail
+	isNew := p.ordered == "" && (r.Status.Phase == v1beta2.RolloutTail || slices.ContainsFunc(r.Status.Stages,
+		func(s v1beta2.RolloutStageResult) bool { return s.Passed && !s.ProvenAt.IsZero() }))
 	if !isRunning || !isNew && (!place.Decode(r.Status.Admitted)[at.Token] ||
 		at.Stage > int(r.Status.Stage.Index)) {
 		m.violation = fmt.Sprintf("2: %s gets %s and is not admitted by %s: %+v", p.name, target, r.Name, r.Status)

@@ -18,6 +18,7 @@ package admission
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -42,8 +43,8 @@ type Lookups struct {
 //
 //	1  the channel does not move, or moves without a policy      the version in spec
 //	2  nothing is known about the channel yet                    the version that was ordered last; none for a new module
-//	3  the module is new in the runtime                          the version in spec if the first stage has passed
-//	                                                             (newInstallations), else the proven version
+//	3  the module is new in the runtime                          the version in spec if a stage with proven runtimes has
+//	                                                             passed (newInstallations), else the proven version
 //	4  the version in spec was already ordered                   the version in spec
 //	5  the rollout runs, and the runtime is admitted             the version in spec
 //	6  a higher version than the proven one was ordered          that version: waiting never lowers a version
@@ -193,12 +194,11 @@ func turnInStages(active *v1beta2.ModuleRollout, provenVersion, module string, r
 	isRunning := spec.State == v1beta2.RolloutRunning && status.HaltedAt.IsZero() && !status.Phase.IsOver()
 	if r.ManifestVersion == "" { // rule 3
 		isHeld := status.Phase == v1beta2.RolloutHeld || status.Phase == v1beta2.RolloutPending
-		hasPassed := status.Stage.Index > 0 || status.Phase == v1beta2.RolloutTail
-		if spec.NewInstallations != "Proven" && isRunning && !isHeld && hasPassed {
+		if spec.NewInstallations != "Proven" && isRunning && !isHeld && hasProvenStagePassed(status) {
 			return channel.Turn{Version: spec.To}
 		}
-		return waitingTurn(provenVersion, module, spec.Channel, spec.To,
-			fmt.Sprintf("new installations get it when the first stage of ModuleRollout %s has passed", active.Name))
+		return waitingTurn(provenVersion, module, spec.Channel, spec.To, fmt.Sprintf(
+			"new installations get it when a stage of ModuleRollout %s has passed with proven runtimes", active.Name))
 	}
 	places, err := place.New(active)
 	if err == nil && len(spec.Stages) == 0 {
@@ -227,6 +227,13 @@ func turnInStages(active *v1beta2.ModuleRollout, provenVersion, module string, r
 		why += "; its admin has deferred it until " + until.UTC().Format(time.RFC3339)
 	}
 	return waitingTurn(keptVersion(r, provenVersion), module, spec.Channel, spec.To, why)
+}
+
+// hasProvenStagePassed reports whether a stage has passed in which enough runtimes were proven, or all stages have
+// passed. A stage without runtimes also passes, but it proves nothing about the version.
+func hasProvenStagePassed(status *v1beta2.ModuleRolloutStatus) bool {
+	return status.Phase == v1beta2.RolloutTail || slices.ContainsFunc(status.Stages,
+		func(s v1beta2.RolloutStageResult) bool { return s.Passed && !s.ProvenAt.IsZero() })
 }
 
 // keptVersion returns the version of a runtime that is not admitted yet: rows 6 and 7 of the table at the function

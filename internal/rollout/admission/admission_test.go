@@ -110,3 +110,40 @@ func TestDeletedWithPolicy(t *testing.T) {
 		}
 	}
 }
+
+// TestNewInstallation checks that a new module gets the version of a rollout only after a stage has passed in which
+// runtimes were proven. An empty stage passes, too, but proves nothing.
+func TestNewInstallation(t *testing.T) {
+	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular",
+			Version: "2.0.0"}}},
+		Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "regular",
+			Version: "1.0.0", Target: "2.0.0", Rollout: "mod-regular-r2", Policy: "p"}}}}
+	for name, c := range map[string]struct {
+		reason   string
+		passed   bool
+		provenAt metav1.Time
+		want     string
+	}{
+		"First":  {"no stage has passed", false, metav1.Time{}, "1.0.0"},
+		"Empty":  {"the first stage had no runtime", true, metav1.Time{}, "1.0.0"},
+		"Proven": {"the first stage had proven runtimes", true, metav1.Unix(1, 0), "2.0.0"},
+	} {
+		r := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "mod-regular-r2"},
+			Spec: v1beta2.ModuleRolloutSpec{Module: "mod", Channel: "regular", From: "1.0.0", To: "2.0.0",
+				State: v1beta2.RolloutRunning, Policy: "p", Lineage: "x", Stages: []v1beta2.ModuleRolloutStage{
+					{RolloutStage: v1beta2.RolloutStage{Name: "own"}},
+					{Ranks: place.RankCount, RolloutStage: v1beta2.RolloutStage{Name: "rest"}}}},
+			Status: v1beta2.ModuleRolloutStatus{Phase: v1beta2.RolloutUpdating,
+				Stages: []v1beta2.RolloutStageResult{{Name: "own", Passed: c.passed, ProvenAt: c.provenAt}}}}
+		if c.passed {
+			r.Status.Stage = v1beta2.RolloutStageStatus{Index: 1, Name: "rest"}
+		}
+		is := NewTurnFunc(Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return r },
+			HasPolicy: func(string, string) bool { return true }})(release, channel.Request{Kyma: "runtime",
+			Module: "mod", Channel: "regular"})
+		if is.Version != c.want || (is.Waiting != nil) != (c.want == "1.0.0") {
+			t.Errorf("%s: %s: %+v, want %s", name, c.reason, is, c.want)
+		}
+	}
+}
