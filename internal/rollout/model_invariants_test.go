@@ -135,6 +135,9 @@ func (m *model) checkTurn(p *part, turn channel.Turn) {
 	if turn.Waiting != nil && p.ordered != "" && channel.IsLower(turn.Version, p.ordered) {
 		m.violation = fmt.Sprintf("6: waiting lowers %s from %s to %s", p.name, p.ordered, turn.Version)
 	}
+	if p.ordered != "" && p.ordered != s.Version && turn.Version == s.Version && channel.IsLower(target, s.Version) {
+		m.violation = fmt.Sprintf("5: %s gets %s, which the channel leaves for %s", p.name, turn.Version, target)
+	}
 	r := m.cache.rollouts[s.Rollout]
 	isLower := p.ordered != "" && channel.IsLower(turn.Version, p.ordered)
 	switch {
@@ -145,6 +148,9 @@ func (m *model) checkTurn(p *part, turn channel.Turn) {
 	case isLower && turn.IsBack:
 	case turn.Version != target || p.ordered == target || s.Version == target:
 		return
+	case p.ordered == "" && channel.IsLower(target, s.Version) && (r == nil || r.Status.HaltedAt.IsZero() &&
+		!r.Status.Phase.IsOver()):
+		return // a new module does not get the version that people leave
 	}
 	if r == nil || r.Spec.To != target {
 		m.violation = fmt.Sprintf("2: %s gets %s without a rollout", p.name, target)

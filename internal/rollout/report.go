@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout/evidence"
 	"github.com/kyma-fleet/lifecycle-manager/internal/text"
 )
@@ -56,24 +57,34 @@ func (a *advance) report() {
 		s.Blockers[i].Message = text.ClipLine(s.Blockers[i].Message, 256)
 	}
 	if s.Phase == v1beta2.RolloutCompleted {
-		s.Message = completedMessage(&s.Runtimes, a.outOfScope)
+		s.Message = completedMessage(a.spec, &s.Runtimes, a.outOfScope)
 	}
 	SetConditions(&s.Conditions, a.Rollout.Generation, s.Phase, s.Message, a.Now)
 }
 
 // completedMessage returns the message of a rollout that is completed. The parameter outOfScope is the number of
-// runtimes that have the module in the channel and take no part in the rollout.
-func completedMessage(c *v1beta2.RolloutCounts, outOfScope int) string {
+// runtimes that have the module in the channel and take no part in the rollout. A rollout to a lower version that is no
+// rollout back exists only if the downgrade was neither declared as safe nor allowed.
+func completedMessage(r *v1beta2.ModuleRolloutSpec, c *v1beta2.RolloutCounts, outOfScope int) string {
+	isDown := !r.IsRollback() && r.From != "" && channel.IsLower(r.To, r.From)
+	higher := fmt.Sprintf("%d runtimes keep a higher version", outOfScope)
+	if isDown {
+		higher += " (" + v1beta2.ReasonDowngradeUnsafe + ")"
+	}
 	switch {
+	case c.InScope == 0 && outOfScope > 0 && r.IsRollback():
+		return fmt.Sprintf("none of %d runtimes has to be taken back", outOfScope)
 	case c.InScope == 0 && outOfScope > 0:
-		return fmt.Sprintf("no runtime takes part: the rollout does not apply to the versions of all %d runtimes",
-			outOfScope)
+		return "all " + higher
 	case c.InScope == 0:
 		return "no runtime has the module in this channel"
 	}
 	message := fmt.Sprintf("%d of %d runtimes are proven", c.Proven, c.InScope)
 	if left := c.Waiting + c.Updating; left > 0 {
 		message += fmt.Sprintf("; %d could not be updated in time and follow when they can", left)
+	}
+	if isDown && outOfScope > 0 {
+		message += "; " + higher
 	}
 	return message
 }

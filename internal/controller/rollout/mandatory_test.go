@@ -83,7 +83,7 @@ func TestMandatoryBackAllowed(t *testing.T) {
 				move()
 				f.pass()
 				ended := f.rollout("keda-" + v1beta2.MandatoryChannel + "-r2")
-				if !strings.Contains(ended.Status.Message, "all 3 runtimes") {
+				if !strings.Contains(ended.Status.Message, "all 3 runtimes keep a higher version") {
 					t.Errorf("the rollout without a runtime in scope has the message %q", ended.Status.Message)
 				}
 				allow()

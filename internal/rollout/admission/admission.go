@@ -44,11 +44,15 @@ type Lookups struct {
 //	1  the channel does not move, or moves without a policy      the version in spec
 //	2  nothing is known about the channel yet                    the version that was ordered last; none for a new module
 //	3  the module is new in the runtime                          the version in spec if a stage with proven runtimes has
-//	                                                             passed (newInstallations), else the proven version
+//	                                                             passed (newInstallations), or if the channel moves to
+//	                                                             a lower version and the rollout is neither halted nor
+//	                                                             over; else the proven version
 //	4  the version in spec was already ordered                   the version in spec
 //	5  the rollout runs, and the runtime is admitted             the version in spec
 //	6  a higher version than the proven one was ordered          that version: waiting never lowers a version
-//	7  otherwise                                                 the proven version
+//	7  the channel moves to a lower version than the proven one  the version that was ordered last: nobody gets the
+//	                                                             version that people leave, which often has no way back
+//	8  otherwise                                                 the proven version
 func NewTurnFunc(find Lookups) func(*v1beta2.ModuleReleaseMeta, channel.Request) channel.Turn {
 	return func(release *v1beta2.ModuleReleaseMeta, r channel.Request) channel.Turn {
 		of := r.Channel
@@ -74,7 +78,7 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 		return waitingTurn(r.ManifestVersion, release.Name, of, target, why)
 	}
 	if s != nil && s.Version == target && s.Target != target && r.ManifestVersion != "" {
-		return waitingTurn(keptVersion(r, target), release.Name, of, target,
+		return waitingTurn(keptVersion(r, target, target), release.Name, of, target,
 			"the manager has not recorded yet that it was set back: wait")
 	}
 	if s != nil && s.Version == target || target == "" {
@@ -96,8 +100,11 @@ func turnOf(find Lookups, release *v1beta2.ModuleReleaseMeta, of, target string,
 		return waitingTurn(r.ManifestVersion, release.Name, of, target,
 			"the manager has not recorded yet which version the fleet has: wait")
 	}
+	if !isStaged && r.ManifestVersion == "" && channel.IsLower(target, s.Version) { // rule 3
+		return channel.Turn{Version: target}
+	}
 	if !isStaged {
-		return waitingTurn(keptVersion(r, s.Version), release.Name, of, target,
+		return waitingTurn(keptVersion(r, s.Version, target), release.Name, of, target,
 			"the manager is planning the rollout: wait")
 	}
 	return turnInStages(active, s.Version, release.Name, r)
@@ -194,7 +201,9 @@ func turnInStages(active *v1beta2.ModuleRollout, provenVersion, module string, r
 	isRunning := spec.State == v1beta2.RolloutRunning && status.HaltedAt.IsZero() && !status.Phase.IsOver()
 	if r.ManifestVersion == "" { // rule 3
 		isHeld := status.Phase == v1beta2.RolloutHeld || status.Phase == v1beta2.RolloutPending
-		if spec.NewInstallations != "Proven" && isRunning && !isHeld && hasProvenStagePassed(status) {
+		isStopped := !status.HaltedAt.IsZero() || status.Phase.IsOver() || spec.State == v1beta2.RolloutAborted
+		if spec.NewInstallations != "Proven" && isRunning && !isHeld && hasProvenStagePassed(status) ||
+			!isStopped && channel.IsLower(spec.To, provenVersion) {
 			return channel.Turn{Version: spec.To}
 		}
 		return waitingTurn(provenVersion, module, spec.Channel, spec.To, fmt.Sprintf(
@@ -205,7 +214,7 @@ func turnInStages(active *v1beta2.ModuleRollout, provenVersion, module string, r
 		err = fmt.Errorf("ModuleRollout %s has no stages", active.Name)
 	}
 	if err != nil {
-		return waitingTurn(keptVersion(r, provenVersion), module, spec.Channel, spec.To,
+		return waitingTurn(keptVersion(r, provenVersion, spec.To), module, spec.Channel, spec.To,
 			err.Error()+": correct the RolloutPolicy, and move the channel again")
 	}
 	at := places.Of(r.Kyma, r.Labels)
@@ -226,7 +235,7 @@ func turnInStages(active *v1beta2.ModuleRollout, provenVersion, module string, r
 	if until, _ := channel.DeferredUntil(r, is.DeferUntil); !until.IsZero() {
 		why += "; its admin has deferred it until " + until.UTC().Format(time.RFC3339)
 	}
-	return waitingTurn(keptVersion(r, provenVersion), module, spec.Channel, spec.To, why)
+	return waitingTurn(keptVersion(r, provenVersion, spec.To), module, spec.Channel, spec.To, why)
 }
 
 // hasProvenStagePassed reports whether a stage has passed in which enough runtimes were proven, or all stages have
@@ -236,10 +245,11 @@ func hasProvenStagePassed(status *v1beta2.ModuleRolloutStatus) bool {
 		func(s v1beta2.RolloutStageResult) bool { return s.Passed && !s.ProvenAt.IsZero() })
 }
 
-// keptVersion returns the version of a runtime that is not admitted yet: rows 6 and 7 of the table at the function
+// keptVersion returns the version of a runtime that is not admitted yet: rows 6 to 8 of the table at the function
 // NewTurnFunc.
-func keptVersion(r channel.Request, provenVersion string) string {
-	if channel.IsLower(provenVersion, r.ManifestVersion) {
+func keptVersion(r channel.Request, provenVersion, target string) string {
+	isDown := r.ManifestVersion != "" && channel.IsLower(target, provenVersion)
+	if isDown || channel.IsLower(provenVersion, r.ManifestVersion) {
 		return r.ManifestVersion
 	}
 	return provenVersion

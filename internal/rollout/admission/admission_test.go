@@ -147,3 +147,46 @@ func TestNewInstallation(t *testing.T) {
 		}
 	}
 }
+
+// TestLowerTarget checks that no runtime gets the proven version of a channel while the channel moves to a lower version
+// without a declared way back: the runtime could not leave the version any more.
+func TestLowerTarget(t *testing.T) {
+	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular",
+			Version: "1.8.0"}}},
+		Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "regular",
+			Version: "2.0.0", Target: "1.8.0", Rollout: "mod-regular-r2", Policy: "p"}}}}
+	rollout := func(change func(*v1beta2.ModuleRollout)) *v1beta2.ModuleRollout {
+		r := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "mod-regular-r2"},
+			Spec: v1beta2.ModuleRolloutSpec{Module: "mod", Channel: "regular", From: "2.0.0", To: "1.8.0",
+				State: v1beta2.RolloutRunning, Policy: "p", Lineage: "x", Stages: []v1beta2.ModuleRolloutStage{
+					{Ranks: place.RankCount, RolloutStage: v1beta2.RolloutStage{Name: "all"}}}}}
+		change(r)
+		return r
+	}
+	running := rollout(func(*v1beta2.ModuleRollout) {})
+	halted := rollout(func(r *v1beta2.ModuleRollout) { r.Status.HaltedAt = metav1.Unix(1, 0) })
+	for name, c := range map[string]struct {
+		reason  string
+		rollout *v1beta2.ModuleRollout
+		want    map[string]string // the version that a runtime gets, by its version
+	}{
+		"Planning": {"the rollout is not made yet", nil,
+			map[string]string{"": "1.8.0", "1.5.0": "1.5.0", "2.0.0": "2.0.0"}},
+		"Running": {"nobody is admitted", running,
+			map[string]string{"": "1.8.0", "1.5.0": "1.5.0", "2.0.0": "2.0.0"}},
+		"Halted": {"the lower version fails, so a new module does not get it", halted,
+			map[string]string{"": "2.0.0", "1.5.0": "1.5.0", "2.0.0": "2.0.0"}},
+	} {
+		turns := NewTurnFunc(Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return c.rollout },
+			HasPolicy: func(string, string) bool { return true }})
+		got := map[string]string{}
+		for has := range c.want {
+			got[has] = turns(release, channel.Request{Kyma: "runtime", Module: "mod", Channel: "regular",
+				ManifestVersion: has, Installed: has}).Version
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", name, c.reason, diff)
+		}
+	}
+}
