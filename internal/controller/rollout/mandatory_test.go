@@ -48,6 +48,41 @@ func (f *fleet) mandatoryTurns(kymas ...string) map[string]int {
 	return got
 }
 
+// TestModuleBecomesMandatory checks that a module that becomes mandatory, or is no longer mandatory, in the same edit as
+// it gets another version is updated in a rollout in stages, although the labels of its Manifests have not changed yet.
+func TestModuleBecomesMandatory(t *testing.T) {
+	t.Run("Becomes", func(t *testing.T) {
+		all := objects(3)
+		all[0].(*v1beta2.ModuleReleaseMeta).Spec.Channels = nil
+		all[0].(*v1beta2.ModuleReleaseMeta).Spec.Mandatory = &v1beta2.MandatoryVersion{Version: "2.0.0"}
+		f := newFleet(t, append(all, onePolicy())...)
+		f.pass()
+		f.checkOneOf(f.release(t.Context()).ChannelStatus(v1beta2.MandatoryChannel), 3)
+	})
+	t.Run("NoLonger", func(t *testing.T) {
+		all := mandatoryObjects("1.0.0")
+		all[0].(*v1beta2.ModuleReleaseMeta).Spec.Mandatory = nil
+		all[0].(*v1beta2.ModuleReleaseMeta).Spec.Channels = []v1beta2.ChannelVersion{{Channel: "regular",
+			Version: "2.0.0"}}
+		all[1].(*v1beta2.Kyma).Spec.Modules = nil // its Manifest is deleted
+		f := newFleet(t, append(all, onePolicy())...)
+		f.pass()
+		s := f.status()
+		f.checkOneOf(&s, 2)
+	})
+}
+
+// checkOneOf checks that a channel moves from 1.0.0 to 2.0.0 in stages, and that one of n runtimes may begin.
+func (f *fleet) checkOneOf(s *v1beta2.ChannelStatus, n int32) {
+	f.Helper()
+	if s == nil || s.Version != "1.0.0" || s.Target != "2.0.0" || s.Policy != "standard" {
+		f.Fatalf("the channel does not move in stages: %+v", s)
+	}
+	if c := f.rollout(s.Rollout).Status.Runtimes; c.InScope != n || c.Updating != 1 {
+		f.Errorf("one of %d may begin: %+v", n, c)
+	}
+}
+
 // TestMandatoryBackAllowed checks that a downgrade of a mandatory module that the annotation of the release allows in
 // all runtimes is a rollout back with the limits of the policy, whether the annotation or the version is set first. If
 // a person aborts this rollout, the other runtimes keep their version.

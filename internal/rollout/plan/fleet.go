@@ -51,16 +51,26 @@ func (f *Fleet) Runtime(k *v1beta2.Kyma, m *v1beta2.Manifest) (r rollout.Runtime
 // followsChannel reports whether a runtime follows the channel. The result depends on the channel label of the
 // Manifest, which contains the channel of the installed version. If the last request for the module was refused, the
 // request in the Kyma decides, because it may be for a pinned version or for another channel.
+//
+// If a module becomes mandatory, or is no longer mandatory, the labels of its Manifests still describe the former state
+// until the Kyma controller has reconciled each Kyma, and the Manifests follow the channel without the label. Otherwise
+// the first status of the channel would find no runtime with a lower version, and the whole fleet would be updated at
+// once.
 func (f *Fleet) followsChannel(k *v1beta2.Kyma, m *v1beta2.Manifest) bool {
 	if f.Channel == v1beta2.MandatoryChannel {
-		return m.IsMandatory()
+		return m.IsMandatory() || m.Channel() != "" ||
+			m.Labels[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager
 	}
-	if s := k.ModuleStatus(f.Release.Name); m.Channel() != f.Channel || s == nil || s.Reason == "" {
+	s := k.ModuleStatus(f.Release.Name)
+	if !m.IsMandatory() && (m.Channel() != f.Channel || s == nil || s.Reason == "") {
 		return m.Channel() == f.Channel
 	}
 	requested := f.requests.RuntimeKymaOf(k)
 	module := requested.Module(f.Release.Name)
-	return module == nil || module.Version == "" && requested.ModuleChannelOrDefault(f.Release.Name) == f.Channel
+	if module == nil {
+		return !m.IsMandatory() // a module that was mandatory is removed
+	}
+	return module.Version == "" && requested.ModuleChannelOrDefault(f.Release.Name) == f.Channel
 }
 
 // needsWindow reports whether the update has to wait for a maintenance window in a runtime. needsWindow follows the
