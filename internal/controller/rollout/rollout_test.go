@@ -312,6 +312,44 @@ func TestRiskWithKubernetesVersion(t *testing.T) {
 	}
 }
 
+// TestPullSecretMissing checks that no runtime is admitted while its Kyma controller cannot begin the update, because the
+// pull Secret is missing, and that the rollout names this reason. The rollout goes on when the Secret exists.
+func TestPullSecretMissing(t *testing.T) {
+	all := append(objects(3), onePolicy())
+	for _, o := range all {
+		if k, isKyma := o.(*v1beta2.Kyma); isKyma {
+			k.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse,
+				Reason: v1beta2.ReasonPullSecretNotFound, LastTransitionTime: metav1.Now()}}
+			k.Status.Modules = []v1beta2.ModuleStatus{{Name: "keda", Channel: "regular", State: v1beta2.StateError,
+				Reason: v1beta2.ReasonPullSecretNotFound}}
+			slim(k)
+		}
+	}
+	f := newFleet(t, all...)
+	f.pass()
+	f.move("2.0.0")
+	f.pass()
+	s := f.rollout("keda-regular-r2").Status
+	if s.Admitted != "" || s.Runtimes.Waiting != 3 || len(s.Blockers) != 1 ||
+		s.Blockers[0].Code != v1beta2.ReasonPullSecretNotFound || s.Blockers[0].Runtimes != 3 {
+		t.Fatalf("nobody can begin: %+v", s)
+	}
+	k := &v1beta2.Kyma{}
+	key := types.NamespacedName{Namespace: namespace, Name: "runtime-2"}
+	if err := f.control.Get(t.Context(), key, k); err != nil {
+		t.Fatal(err)
+	}
+	k.Status.Conditions[0].Status, k.Status.Conditions[0].Reason = metav1.ConditionTrue, v1beta2.ReasonReady
+	k.Status.Modules[0].State, k.Status.Modules[0].Reason = v1beta2.StateReady, ""
+	if err := f.control.Update(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	f.pass()
+	if c := f.rollout("keda-regular-r2").Status.Runtimes; c.Updating != 1 || c.Waiting != 2 {
+		t.Errorf("runtime-2 can begin: %+v", c)
+	}
+}
+
 // TestMaintenancePolicyChanges checks that a change of the maintenance policy enqueues the modules with an active
 // rollout only, and that it does not shorten the time between two reconciles.
 func TestMaintenancePolicyChanges(t *testing.T) {

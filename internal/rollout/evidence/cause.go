@@ -72,7 +72,7 @@ var causes = map[string]Cause{
 	v1beta2.ReasonSignatureInvalid: CauseControlPlane, v1beta2.ReasonTrustPolicyInvalid: CauseControlPlane,
 	v1beta2.ReasonTemplateNotFound: CauseControlPlane, v1beta2.ReasonVersionReplaced: CauseControlPlane,
 	v1beta2.ReasonStatusNotSaved: CauseControlPlane, v1beta2.ReasonControlPlaneForbidden: CauseControlPlane,
-	v1beta2.ReasonInvalidDescriptor: CauseControlPlane,
+	v1beta2.ReasonInvalidDescriptor: CauseControlPlane, v1beta2.ReasonPullSecretNotFound: CauseControlPlane,
 
 	v1beta2.ReasonKymaPaused: CausePerson, v1beta2.ReasonModulePaused: CausePerson,
 	v1beta2.ReasonUnmanaged: CausePerson, v1beta2.ReasonSkipReconciliation: CausePerson,

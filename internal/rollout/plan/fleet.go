@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
@@ -123,7 +126,33 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	}
 	request.ManifestVersion, request.IsFailing = ordered, evidence.IsNeitherReadyNorWarning(m)
 	request.Installed = cmp.Or(m.Status.Version, ordered)
-	return channel.Resolve(asked, request).Blocker
+	if v := m.Annotations[v1beta2.AnnotationRuntimeVersion]; v != "" && v != v1beta2.VersionUnknown {
+		request.Installed, request.ManifestVersion, request.IsRestored = v, v, true
+	}
+	return cmp.Or(channel.Resolve(asked, request).Blocker, baseBlocker(k, m))
+}
+
+// baseBlocker returns the blocker of a runtime in which the Kyma controller cannot write the base objects, and therefore
+// writes no Manifest. The status of the Kyma shows this: the controller writes the reason of a step that fails before
+// the modules are resolved into the condition Ready and into the entry of each module. The blocker ends with the reason.
+// A reason that the Manifest has, too, is about the module, so it is no blocker: the new version may correct it. A
+// mandatory module has no entry, and most reasons in the condition Ready may be about another module.
+func baseBlocker(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
+	ready := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionReady)
+	if ready == nil || ready.Status == metav1.ConditionTrue || evidence.IsNeitherReadyNorWarning(m) {
+		return nil
+	}
+	switch ready.Reason {
+	case v1beta2.ReasonPullSecretNotFound: // no module has this reason
+	case v1beta2.ReasonAdmissionRefused, v1beta2.ReasonObjectRefused, v1beta2.ReasonFieldImmutable:
+		s, own := k.ModuleStatus(m.ModuleName()), meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
+		if s == nil || s.Reason != ready.Reason || own != nil && own.Reason == ready.Reason {
+			return nil
+		}
+	default:
+		return nil
+	}
+	return &channel.Blocker{Code: ready.Reason, Object: "Kyma " + k.Name, Message: ready.Message}
 }
 
 // isDowngradeSafe reports whether a downgrade is declared as safe, or is allowed in all runtimes, from the version in the

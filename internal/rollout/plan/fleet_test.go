@@ -35,6 +35,29 @@ func TestFleetBlocked(t *testing.T) {
 		"Target": {"a module cannot move to another cluster", func(_ *v1beta2.Kyma, m *v1beta2.Manifest) {
 			m.Spec.Target = v1beta2.TargetControlPlane
 		}, v1beta2.ReasonTargetChanged},
+		"Restored": {"the runtime has a higher version", func(_ *v1beta2.Kyma, m *v1beta2.Manifest) {
+			m.Annotations = map[string]string{v1beta2.AnnotationRuntimeVersion: "2.5.0"}
+		}, v1beta2.ReasonRestoredOlder},
+		"RestoredLower": {"the runtime has a lower version", func(_ *v1beta2.Kyma, m *v1beta2.Manifest) {
+			m.Annotations = map[string]string{v1beta2.AnnotationRuntimeVersion: "1.5.0"}
+		}, ""},
+		"BaseRefused": {"the runtime refuses the base objects", func(k *v1beta2.Kyma, _ *v1beta2.Manifest) {
+			setReasons(k, v1beta2.ReasonAdmissionRefused, v1beta2.ReasonAdmissionRefused)
+		}, v1beta2.ReasonAdmissionRefused},
+		"OtherRefused": {"the runtime refuses an object of another module", func(k *v1beta2.Kyma, _ *v1beta2.Manifest) {
+			setReasons(k, v1beta2.ReasonObjectRefused, "")
+		}, ""},
+		"ModuleRefused": {"the new version may correct the object", func(k *v1beta2.Kyma, m *v1beta2.Manifest) {
+			setReasons(k, v1beta2.ReasonObjectRefused, v1beta2.ReasonObjectRefused)
+			m.Status.State = v1beta2.StateError
+		}, ""},
+		"WaitsForRollout": {"that ends with the admission", func(k *v1beta2.Kyma, _ *v1beta2.Manifest) {
+			setReasons(k, v1beta2.ReasonApplying, v1beta2.ReasonWaitingForRollout)
+		}, ""},
+		"PullSecret": {"the Kyma controller stops before it writes Manifests", func(k *v1beta2.Kyma,
+			_ *v1beta2.Manifest) {
+			setReasons(k, v1beta2.ReasonPullSecretNotFound, v1beta2.ReasonPullSecretNotFound)
+		}, v1beta2.ReasonPullSecretNotFound},
 		"NotInstalled": {"nothing has to move", func(_ *v1beta2.Kyma, m *v1beta2.Manifest) {
 			m.Spec.Target, m.Status.Version = v1beta2.TargetControlPlane, ""
 		}, ""},
@@ -61,4 +84,11 @@ func TestFleetBlocked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// setReasons sets the status of a Kyma that is not Ready: the reason of the condition Ready, and the reason in the entry
+// of module mod.
+func setReasons(k *v1beta2.Kyma, ready, module string) {
+	k.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: ready}}
+	k.Status.Modules = []v1beta2.ModuleStatus{{Name: "mod", Channel: "regular", Reason: module}}
 }
