@@ -142,8 +142,7 @@ type Reconciler struct {
 
 // flight has the runtimes that one rollout is updating.
 type flight struct {
-	policy string
-	kymas  map[string]bool
+	kymas map[string]bool
 }
 
 // pendingMove is a new version of a channel, and the time at which the controller read this version for the first time.

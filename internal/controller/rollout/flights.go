@@ -28,7 +28,7 @@ func (p *pass) setFlightIfStaged(r *v1beta2.ModuleRollout, kymas []string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := flight{policy: r.Spec.Policy, kymas: make(map[string]bool, len(kymas))}
+	f := flight{kymas: make(map[string]bool, len(kymas))}
 	for _, k := range kymas {
 		f.kymas[k] = true
 	}
@@ -76,7 +76,7 @@ func (p *pass) flightOf(ctx context.Context, r *v1beta2.ModuleRollout) (flight, 
 		}
 	}
 	marked = append(marked, place.NewlyAdmitted(r.Spec.Lineage, "", r.Status.Admitted, names)...)
-	f = flight{policy: r.Spec.Policy, kymas: map[string]bool{}}
+	f = flight{kymas: map[string]bool{}}
 	for _, k := range marked {
 		f.kymas[k] = true
 	}
@@ -158,7 +158,7 @@ func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, poli
 			return is, err
 		}
 		is.fleet.add(other.Name, f)
-		if f.policy == r.Spec.Policy {
+		if p.sharesLimit(r, policy, other) {
 			is.policy.add(other.Name, f)
 		}
 		if isExclusive {
@@ -166,6 +166,16 @@ func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, poli
 		}
 	}
 	return is, nil
+}
+
+// sharesLimit reports whether the limit of updates of a rollout also counts the updates of another rollout. The parameter
+// policy is the policy in force for the first rollout. Two rollouts with the same policy in force share its limit, even
+// if one of them was made before the policy was renamed: otherwise a renamed policy would allow twice as many updates.
+func (p *pass) sharesLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, other *v1beta2.ModuleRollout) bool {
+	if others := rollout.PolicyInForce(p.policies, other); policy != nil && others != nil {
+		return policy.Name == others.Name
+	}
+	return r.Spec.Policy == other.Spec.Policy // the limit is that of the former policy, see rollout.MaxUpdating
 }
 
 // forgetEndedRollouts forgets the runtimes in flight, the budgets and the results of gates of rollouts that do not

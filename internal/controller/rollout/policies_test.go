@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/rollout"
 )
 
 // TestPolicies checks the status and the metrics of policies, and that an unchanged status is not written.
@@ -68,4 +69,41 @@ func TestPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	reconcileOnce()
+}
+
+// TestRenamedPolicy checks that rollouts share the limit of a policy that was renamed while one of them was under way.
+func TestRenamedPolicy(t *testing.T) {
+	made := func(module, policy string) *v1beta2.ModuleRollout {
+		return &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: module + "-regular-r2"},
+			Spec: v1beta2.ModuleRolloutSpec{Module: module, Channel: "regular", Policy: policy}}
+	}
+	for name, c := range map[string]struct {
+		reason   string
+		policies []string
+		own      *v1beta2.ModuleRollout
+		other    *v1beta2.ModuleRollout
+		want     int
+	}{
+		"OtherRenamed": {"the other one was made before", []string{"new"}, made("keda", "new"), made("istio", "old"), 1},
+		"OwnRenamed":   {"this one was made before", []string{"new"}, made("keda", "old"), made("istio", "new"), 1},
+		"Deleted":      {"the former limit stays", nil, made("keda", "old"), made("istio", "old"), 1},
+		"Different": {"each policy has its own limit", []string{"new", "old"}, made("keda", "new"),
+			made("istio", "old"), 0},
+	} {
+		f := newFleet(t, objects(0)...)
+		p := &pass{Reconciler: f.Reconciler, staged: []*v1beta2.ModuleRollout{c.own, c.other}}
+		for _, policy := range c.policies {
+			one := onePolicy()
+			one.Name = policy
+			p.policies = append(p.policies, *one)
+		}
+		p.setFlightIfStaged(c.other, []string{"runtime-0"})
+		beside, err := p.flightsBeside(t.Context(), c.own, rollout.PolicyInForce(p.policies, c.own))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if beside.policy.n != c.want {
+			t.Errorf("%s: %s: %d slots of the policy are used, want %d", name, c.reason, beside.policy.n, c.want)
+		}
+	}
 }
