@@ -161,8 +161,8 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	return requests
 }
 
-// MandatoryRequest returns the Request of a runtime for one mandatory module. kyma is the Kyma in the control plane. The
-// caller has to set the fields Installed, ManifestVersion and Now.
+// MandatoryRequest returns the Request of a runtime for one mandatory module. kyma is the Kyma in the control plane.
+// The caller has to set the fields Installed, ManifestVersion and Now.
 func MandatoryRequest(kyma *v1beta2.Kyma, release *v1beta2.ModuleReleaseMeta) Request {
 	return Request{
 		Kyma: kyma.Name, Module: release.Name, Mandatory: true, Labels: kyma.Labels,
@@ -172,9 +172,9 @@ func MandatoryRequest(kyma *v1beta2.Kyma, release *v1beta2.ModuleReleaseMeta) Re
 	}
 }
 
-// AllowsMandatoryDowngrade reports whether the annotation v1beta2.AnnotationAllowDowngrade of a ModuleReleaseMeta allows
-// downgrades of a mandatory module in all runtimes. Rollouts treat an allowed downgrade like a declared one, because
-// without a rollout the whole fleet would be downgraded at once.
+// AllowsMandatoryDowngrade reports whether the annotation v1beta2.AnnotationAllowDowngrade of a ModuleReleaseMeta
+// allows downgrades of a mandatory module in all runtimes. Rollouts treat an allowed downgrade like a declared one,
+// because without a rollout the whole fleet would be downgraded at once.
 func AllowsMandatoryDowngrade(release *v1beta2.ModuleReleaseMeta) bool {
 	return release.IsMandatory() && release.Annotations[v1beta2.AnnotationAllowDowngrade] == v1beta2.ValueTrue
 }

@@ -97,9 +97,9 @@ func (l *Listener) identifyHeader(r *http.Request, roots *clientcert.Roots, now 
 	return caller{Certificate: c, header: header}, nil
 }
 
-// refusedDelay is the delay after which an agent that is not accepted may try again. Each attempt costs a TLS handshake,
-// because the listener closes the connection. A minute is the longest delay that agents accept. An agent with a new
-// certificate tries again at once.
+// refusedDelay is the delay after which an agent that is not accepted may try again. Each attempt costs a TLS
+// handshake, because the listener closes the connection. A minute is the longest delay that agents accept. An agent
+// with a new certificate tries again at once.
 const refusedDelay = time.Minute
 
 // unauthorized returns the refusal of a request whose sender is not identified.

@@ -278,8 +278,8 @@ func (r *Recorded) beginTakeBack(c Channel, newer, proven string, onlyFailed boo
 	addMove(s, move)
 }
 
-// checkDowngrade returns the reason why a downgrade by a person is refused, or nil if the downgrade is declared as safe,
-// or if the person has allowed it for a mandatory module.
+// checkDowngrade returns the reason why a downgrade by a person is refused, or nil if the downgrade is declared as
+// safe, or if the person has allowed it for a mandatory module.
 func (c *Channel) checkDowngrade(from, to string) error {
 	if channel.AllowsMandatoryDowngrade(c.Release) && channel.IsLower(to, from) {
 		return nil

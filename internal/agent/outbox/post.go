@@ -24,8 +24,8 @@ import (
 // postTimeout is the default of Poster.Timeout.
 const postTimeout = 15 * time.Second
 
-// maxMessageBytes is the maximum size of Reply.Message in bytes. The longest text of the listener about an agent, that of
-// a revoked certificate whose name has 63 bytes, has 183 bytes.
+// maxMessageBytes is the maximum size of Reply.Message in bytes. The longest text of the listener about an agent, that
+// of a revoked certificate whose name has 63 bytes, has 183 bytes.
 const maxMessageBytes = 200
 
 // Poster sends requests to the listener in the control plane.
@@ -128,7 +128,8 @@ func (p *Poster) Post(ctx context.Context, manager, messageKind string, body []b
 	message := messageIn(response)
 	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be reused
 	reply = Reply{
-		Status: response.StatusCode, Message: message, RetryAfter: secondsInHeader(response, "Retry-After", time.Minute),
+		Status: response.StatusCode, Message: message,
+		RetryAfter:    secondsInHeader(response, "Retry-After", time.Minute),
 		NextHeartbeat: secondsInHeader(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
 	}
 	if response.StatusCode == http.StatusOK { // a process that sent another status did not act on the request
@@ -137,8 +138,8 @@ func (p *Poster) Post(ctx context.Context, manager, messageKind string, body []b
 	return reply, nil
 }
 
-// messageIn returns the first line of the text in a response other than 200. A response that is no plain text comes from
-// a proxy, and has no message.
+// messageIn returns the first line of the text in a response other than 200. A response that is no plain text comes
+// from a proxy, and has no message.
 func messageIn(r *http.Response) string {
 	if r.StatusCode == http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") {
 		return ""

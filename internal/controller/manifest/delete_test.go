@@ -713,7 +713,8 @@ func TestDeleteWithPendingCRD(t *testing.T) {
 			b.putCustomResource("bars", "Bar", "bar", map[string]any{})
 			if c.isAllowed {
 				b.edit(func(m *v1beta2.Manifest) {
-					metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationDeleteCustomResources, v1beta2.ValueTrue)
+					metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta2.AnnotationDeleteCustomResources,
+						v1beta2.ValueTrue)
 				})
 			}
 			b.delete()

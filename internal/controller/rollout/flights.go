@@ -168,9 +168,10 @@ func (p *pass) flightsBeside(ctx context.Context, r *v1beta2.ModuleRollout, poli
 	return is, nil
 }
 
-// sharesLimit reports whether the limit of updates of a rollout also counts the updates of another rollout. The parameter
-// policy is the policy in force for the first rollout. Two rollouts with the same policy in force share its limit, even
-// if one of them was made before the policy was renamed: otherwise a renamed policy would allow twice as many updates.
+// sharesLimit reports whether the limit of updates of a rollout also counts the updates of another rollout. The
+// parameter policy is the policy in force for the first rollout. Two rollouts with the same policy in force share its
+// limit, even if one of them was made before the policy was renamed: otherwise a renamed policy would allow twice as
+// many updates.
 func (p *pass) sharesLimit(r *v1beta2.ModuleRollout, policy *v1beta2.RolloutPolicy, other *v1beta2.ModuleRollout) bool {
 	if others := rollout.PolicyInForce(p.policies, other); policy != nil && others != nil {
 		return policy.Name == others.Name

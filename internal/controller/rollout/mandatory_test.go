@@ -32,8 +32,8 @@ func mandatoryObjects(version string) []client.Object {
 		Spec: v1beta2.ModuleTemplateSpec{ModuleName: "keda", Version: "1.0.0"}})
 }
 
-// mandatoryTurns returns how many of the given runtimes get each version of the mandatory module keda. Every runtime has
-// version 2.0.0, and its request allows the downgrade, as with the annotation of the release.
+// mandatoryTurns returns how many of the given runtimes get each version of the mandatory module keda. Every runtime
+// has version 2.0.0, and its request allows the downgrade, as with the annotation of the release.
 func (f *fleet) mandatoryTurns(kymas ...string) map[string]int {
 	f.Helper()
 	turns := admission.NewTurnFunc(admission.Lookups{
@@ -48,8 +48,9 @@ func (f *fleet) mandatoryTurns(kymas ...string) map[string]int {
 	return got
 }
 
-// TestModuleBecomesMandatory checks that a module that becomes mandatory, or is no longer mandatory, in the same edit as
-// it gets another version is updated in a rollout in stages, although the labels of its Manifests have not changed yet.
+// TestModuleBecomesMandatory checks that a module that becomes mandatory, or is no longer mandatory, in the same edit
+// as it gets another version is updated in a rollout in stages, although the labels of its Manifests have not changed
+// yet.
 func TestModuleBecomesMandatory(t *testing.T) {
 	t.Run("Becomes", func(t *testing.T) {
 		all := objects(3)

@@ -312,8 +312,8 @@ func TestRiskWithKubernetesVersion(t *testing.T) {
 	}
 }
 
-// TestPullSecretMissing checks that no runtime is admitted while its Kyma controller cannot begin the update, because the
-// pull Secret is missing, and that the rollout names this reason. The rollout goes on when the Secret exists.
+// TestPullSecretMissing checks that no runtime is admitted while its Kyma controller cannot begin the update, because
+// the pull Secret is missing, and that the rollout names this reason. The rollout goes on when the Secret exists.
 func TestPullSecretMissing(t *testing.T) {
 	all := append(objects(3), onePolicy())
 	for _, o := range all {

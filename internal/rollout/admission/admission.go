@@ -132,8 +132,8 @@ func whyDowngradeWaits(find Lookups, release *v1beta2.ModuleReleaseMeta, s *v1be
 }
 
 // AwaitsAllowedDowngrade reports whether the coordinator has to make a rollout back if there is a policy, and if
-// runtimes have a higher version of a mandatory module than its proven version. This is the case if a person has allowed
-// downgrades of the module in all runtimes after the move to the lower version: that move was no rollout back.
+// runtimes have a higher version of a mandatory module than its proven version. This is the case if a person has
+// allowed downgrades of the module in all runtimes after the move to the lower version: that move was no rollout back.
 func AwaitsAllowedDowngrade(release *v1beta2.ModuleReleaseMeta, s *v1beta2.ChannelStatus) bool {
 	return channel.AllowsMandatoryDowngrade(release) && s.Version != "" && s.Rollout == "" && s.Version == s.Target &&
 		(len(s.History) == 0 || s.History[len(s.History)-1].Direction != v1beta2.RolloutBack)

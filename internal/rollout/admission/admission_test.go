@@ -148,8 +148,8 @@ func TestNewInstallation(t *testing.T) {
 	}
 }
 
-// TestLowerTarget checks that no runtime gets the proven version of a channel while the channel moves to a lower version
-// without a declared way back: the runtime could not leave the version any more.
+// TestLowerTarget checks that no runtime gets the proven version of a channel while the channel moves to a lower
+// version without a declared way back: the runtime could not leave the version any more.
 func TestLowerTarget(t *testing.T) {
 	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
 		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular",

@@ -132,11 +132,11 @@ func (f *Fleet) blocked(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	return cmp.Or(channel.Resolve(asked, request).Blocker, baseBlocker(k, m))
 }
 
-// baseBlocker returns the blocker of a runtime in which the Kyma controller cannot write the base objects, and therefore
-// writes no Manifest. The status of the Kyma shows this: the controller writes the reason of a step that fails before
-// the modules are resolved into the condition Ready and into the entry of each module. The blocker ends with the reason.
-// A reason that the Manifest has, too, is about the module, so it is no blocker: the new version may correct it. A
-// mandatory module has no entry, and most reasons in the condition Ready may be about another module.
+// baseBlocker returns the blocker of a runtime in which the Kyma controller cannot write the base objects, and
+// therefore writes no Manifest. The status of the Kyma shows this: the controller writes the reason of a step that
+// fails before the modules are resolved into the condition Ready and into the entry of each module. The blocker ends
+// with the reason. A reason that the Manifest has, too, is about the module, so it is no blocker: the new version may
+// correct it. A mandatory module has no entry, and most reasons in the condition Ready may be about another module.
 func baseBlocker(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	ready := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionReady)
 	if ready == nil || ready.Status == metav1.ConditionTrue || evidence.IsNeitherReadyNorWarning(m) {
@@ -155,9 +155,9 @@ func baseBlocker(k *v1beta2.Kyma, m *v1beta2.Manifest) *channel.Blocker {
 	return &channel.Blocker{Code: ready.Reason, Object: "Kyma " + k.Name, Message: ready.Message}
 }
 
-// isDowngradeSafe reports whether a downgrade is declared as safe, or is allowed in all runtimes, from the version in the
-// parameter ordered, which is requested in some runtimes, to the target version. isDowngradeSafe stores its result for
-// each requested version, because the result is the same for all runtimes with this version.
+// isDowngradeSafe reports whether a downgrade is declared as safe, or is allowed in all runtimes, from the version in
+// the parameter ordered, which is requested in some runtimes, to the target version. isDowngradeSafe stores its result
+// for each requested version, because the result is the same for all runtimes with this version.
 func (f *Fleet) isDowngradeSafe(ordered, target string) bool {
 	is, found := f.isSafe[ordered]
 	if !found {

@@ -86,9 +86,10 @@ func TestFleetBlocked(t *testing.T) {
 	}
 }
 
-// setReasons sets the status of a Kyma that is not Ready: the reason of the condition Ready, and the reason in the entry
-// of module mod.
+// setReasons sets the status of a Kyma that is not Ready: the reason of the condition Ready, and the reason in the
+// entry of module mod.
 func setReasons(k *v1beta2.Kyma, ready, module string) {
-	k.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: ready}}
+	k.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse,
+		Reason: ready}}
 	k.Status.Modules = []v1beta2.ModuleStatus{{Name: "mod", Channel: "regular", Reason: module}}
 }
