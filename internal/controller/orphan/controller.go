@@ -31,7 +31,9 @@
 // A Kyma, Manifest or source counts as missing only if the API server of the control plane returns NotFound. An object
 // that is missing in the cache of the manager does not count as missing for that reason alone. A Manifest of which a
 // runtime has objects does not count as missing either if it exists in this runtime: the runtime is a control plane,
-// too, and the Manifest belongs to its own manager.
+// too, and the Manifest belongs to its own manager. After a take-over of a runtime, its objects name Manifests of the
+// former owner: such a Manifest does not count as missing while a Manifest of the new owner has the annotation with its
+// name, and objects in the inventory of a Manifest of the new owner are no orphans either.
 //
 // # What it does not do
 //

@@ -28,6 +28,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -302,12 +303,20 @@ func TestSweepKeepsObjectsOfOthers(t *testing.T) {
 		return func(o *metav1.PartialObjectMetadata) { o.Annotations[annotation] = value }
 	}
 	type edit = func(*metav1.PartialObjectMetadata)
+	former := func(m *v1beta2.Manifest) {
+		m.Annotations = map[string]string{ownership.AnnotationFormerInstallation: "n/gone"}
+	}
+	lists := func(m *v1beta2.Manifest) {
+		m.Status.Synced = []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: v1beta2.RuntimeNamespace,
+			Name: "object"}}
+	}
 	cases := map[string]struct {
 		reason  string
 		kind    string // path of the list; "" for ConfigMaps
 		edit    edit
 		changed bool
-		inner   string // the Manifest of a runtime that is a control plane, too
+		inner   string                  // the Manifest of a runtime that is a control plane, too
+		module  func(*v1beta2.Manifest) // changes the Manifest of the Kyma
 		reports bool
 		deletes bool
 	}{
@@ -335,6 +344,22 @@ func TestSweepKeepsObjectsOfOthers(t *testing.T) {
 			edit: annotated(apply.AnnotationCoOwners, "n/shared")},
 		"InnerOther": {reason: "the control plane in the runtime does not know it either", inner: "other",
 			reports: true, deletes: true},
+		"TakenOver": {reason: "the runtime was taken over, and the module waits for a person", module: former},
+		"TakenOverShared": {reason: "a module of the former owner contains it, too", module: former,
+			edit: func(o *metav1.PartialObjectMetadata) {
+				o.Annotations = map[string]string{v1beta2.AnnotationOwnedBy: "n/other",
+					apply.AnnotationCoOwners: "n/gone"}
+			}},
+		"TakenOverFromOther": {reason: "the runtime was taken over from another Kyma", reports: true, deletes: true,
+			module: func(m *v1beta2.Manifest) {
+				m.Annotations = map[string]string{ownership.AnnotationFormerInstallation: "n/other"}
+			}},
+		"TakenOverWithVersion": {reason: "the module has a version, but its objects are not applied yet", module: lists},
+		"OnControlPlane": {reason: "the inventory is that of another cluster", reports: true, deletes: true,
+			module: func(m *v1beta2.Manifest) {
+				lists(m)
+				m.Status.Target = v1beta2.TargetControlPlane
+			}},
 		"Changed": {reason: "it has changed since it was listed", changed: true, reports: true, deletes: false},
 	}
 	for name, c := range cases {
@@ -358,8 +383,12 @@ func TestSweepKeepsObjectsOfOthers(t *testing.T) {
 			s.Server = httptest.NewServer(s)
 			t.Cleanup(s.Close)
 			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}
-			r, recorder := newReconciler(t, s.URL, Options{Interval: time.Hour, Cleanup: true, InCluster: true}, k,
-				&v1beta2.Manifest{ObjectMeta: named("m")})
+			m := &v1beta2.Manifest{ObjectMeta: named("m")}
+			if c.module != nil {
+				c.module(m)
+			}
+			r, recorder := newReconciler(t, s.URL, Options{Interval: time.Hour, Cleanup: true,
+				InCluster: m.Status.Target != v1beta2.TargetControlPlane}, k, m)
 			if err := r.sweepRuntimeIfReachable(t.Context(), k, r.memoryOf("k")); err != nil {
 				t.Fatal(err)
 			}

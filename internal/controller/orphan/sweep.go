@@ -21,6 +21,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -81,21 +82,27 @@ func (r *Reconciler) reconcileMissing(ctx context.Context, key types.NamespacedN
 // listManifestsAndAccessSecrets returns the Manifests and access Secrets that name a Kyma.
 func (r *Reconciler) listManifestsAndAccessSecrets(ctx context.Context, key types.NamespacedName) ([]v1beta2.Manifest,
 	[]metav1.PartialObjectMetadata, error) {
-	var manifests v1beta2.ManifestList
-	options := []client.ListOption{client.InNamespace(key.Namespace),
-		client.MatchingFields{runtimes.KymaNameIndex: key.Name}}
-	if err := r.Client.List(ctx, &manifests, options...); err != nil {
-		return nil, nil, fmt.Errorf("listing the Manifests of Kyma %s: %w", key.Name, err)
-	}
-	if r.InCluster {
-		return manifests.Items, nil, nil
+	manifests, err := r.listManifests(ctx, key)
+	if err != nil || r.InCluster {
+		return manifests, nil, err
 	}
 	secrets := &metav1.PartialObjectMetadataList{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	if err := r.Client.List(ctx, secrets, options...); err != nil {
+	if err := r.Client.List(ctx, secrets, client.InNamespace(key.Namespace),
+		client.MatchingFields{runtimes.KymaNameIndex: key.Name}); err != nil {
 		return nil, nil, fmt.Errorf("listing the access Secrets of Kyma %s: %w", key.Name, err)
 	}
-	return manifests.Items, secrets.Items, nil
+	return manifests, secrets.Items, nil
+}
+
+// listManifests returns the Manifests that name a Kyma.
+func (r *Reconciler) listManifests(ctx context.Context, key types.NamespacedName) ([]v1beta2.Manifest, error) {
+	var manifests v1beta2.ManifestList
+	if err := r.Client.List(ctx, &manifests, client.InNamespace(key.Namespace),
+		client.MatchingFields{runtimes.KymaNameIndex: key.Name}); err != nil {
+		return nil, fmt.Errorf("listing the Manifests of Kyma %s: %w", key.Name, err)
+	}
+	return manifests.Items, nil
 }
 
 // reportAndCleanUpManifest reports a Manifest whose Kyma does not exist. If Options.Cleanup is set,
@@ -130,7 +137,12 @@ func (r *Reconciler) sweepRuntimeIfReachable(ctx context.Context, kyma *v1beta2.
 		}
 		return err
 	}
+	manifests, err := r.listManifests(ctx, client.ObjectKeyFromObject(kyma))
+	if err != nil {
+		return err
+	}
 	s := r.newSearch(rt)
+	s.keepFormerInstallations(manifests)
 	objects, err := s.findOrphans(ctx, kinds, func(f *apply.ObjectMetadata) (types.NamespacedName, client.Object) {
 		if owner, ok := manifestNamed(f.Annotation(v1beta2.AnnotationOwnedBy), r.Namespace); ok {
 			return owner, &v1beta2.Manifest{}
@@ -138,7 +150,7 @@ func (r *Reconciler) sweepRuntimeIfReachable(ctx context.Context, kyma *v1beta2.
 		return types.NamespacedName{}, nil
 	})
 	if err == nil {
-		objects, err = s.withoutCoOwner(ctx, appliedByModule(objects))
+		objects, err = s.withoutCoOwner(ctx, s.withoutInventories(appliedByModule(objects), manifests))
 	}
 	if err == nil {
 		r.setCount(m, objectOrphan, len(objects))
@@ -238,6 +250,43 @@ func (s *search) findOrphans(
 	return orphans, nil
 }
 
+// keepFormerInstallations makes the Manifests of a former owner of the runtime count as existing: after a take-over,
+// the objects of a module name such a Manifest until the new owner applies them, and the new owner may wait for a
+// person. The annotation is removed when the Manifest gets a version; from then on, withoutInventories keeps the
+// objects.
+func (s *search) keepFormerInstallations(manifests []v1beta2.Manifest) {
+	for i := range manifests {
+		former := manifests[i].Annotations[ownership.AnnotationFormerInstallation]
+		if key, ok := manifestNamed(former, s.Namespace); ok {
+			s.missing[sourceID(key, &v1beta2.Manifest{})] = false
+		}
+	}
+}
+
+// withoutInventories returns the objects that are in the inventory of none of the Manifests. An object in the inventory
+// of a Manifest is no orphan, whatever Manifest its annotation names: a module that was taken over with its runtime
+// applies, hands over or deletes the objects of its inventory later.
+func (s *search) withoutInventories(found []apply.ObjectMetadata,
+	manifests []v1beta2.Manifest) []apply.ObjectMetadata {
+	if len(found) == 0 {
+		return nil
+	}
+	type identity struct{ group, kind, namespace, name string }
+	recorded := map[identity]bool{}
+	for i := range manifests {
+		if !s.InCluster && manifests[i].InstalledOrSpecTarget() == v1beta2.TargetControlPlane {
+			continue // the objects of its inventory are in another cluster
+		}
+		for j := range manifests[i].Status.Synced {
+			e := &manifests[i].Status.Synced[j]
+			recorded[identity{e.Group, e.Kind, e.Namespace, e.Name}] = true
+		}
+	}
+	return slices.DeleteFunc(found, func(o apply.ObjectMetadata) bool {
+		return recorded[identity{o.Ref.Group, o.Ref.Kind, o.Ref.Namespace, o.Ref.Name}]
+	})
+}
+
 // writtenByCatalog returns the catalog entries that the field manager of the catalog has written. A catalog entry of
 // another field manager has our label only because somebody has copied an entry with its labels.
 func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply.ObjectMetadata) (
@@ -292,7 +341,7 @@ func (s *search) isSourceMissing(ctx context.Context, key types.NamespacedName, 
 	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
 		return false, nil
 	}
-	id := fmt.Sprintf("%T %s", kind, key)
+	id := sourceID(key, kind)
 	if missing, known := s.missing[id]; known {
 		return missing, nil
 	}
@@ -313,6 +362,11 @@ func (s *search) isSourceMissing(ctx context.Context, key types.NamespacedName, 
 		s.missing[id] = missing
 	}
 	return missing, err
+}
+
+// sourceID returns the key of a source in search.missing.
+func sourceID(key types.NamespacedName, kind client.Object) string {
+	return fmt.Sprintf("%T %s", kind, key)
 }
 
 // isMissingInClusters is isSourceMissing for a source that is not in the cache. isMissingInClusters sends a request to
