@@ -53,6 +53,12 @@ func (a *applyCall) createOrApplyIfAllowed(ctx context.Context, it *item) (write
 		}
 		return w, err
 	}
+	return a.applyExistingWithRetries(ctx, it)
+}
+
+// applyExistingWithRetries calls applyExistingIfAllowed again as long as other clients change the object at the same
+// time, at most maxConcurrentChanges times.
+func (a *applyCall) applyExistingWithRetries(ctx context.Context, it *item) (w writeResult, err error) {
 	for range maxConcurrentChanges {
 		var again bool
 		if w, again, err = a.applyExistingIfAllowed(ctx, it); !again {
@@ -60,6 +66,38 @@ func (a *applyCall) createOrApplyIfAllowed(ctx context.Context, it *item) (write
 		}
 	}
 	return w, err
+}
+
+// readAndApply applies an object of the installation that another client may have created again; see Progress.Doubt.
+func (a *applyCall) readAndApply(ctx context.Context, it *item, before record) (writeResult, error) {
+	m, err := a.readMetadata(ctx, it)
+	switch {
+	case isNotFoundOrUnserved(err):
+		return a.createOrApplyIfAllowed(ctx, it)
+	case err != nil:
+		return writeResult{}, err
+	}
+	if w, isDecided, err := a.applyIfOwnerIsUnknown(ctx, it, &m, before); isDecided {
+		return w, err
+	}
+	return a.writeAndFixUnservedManagedFields(ctx, it, nil)
+}
+
+// applyIfOwnerIsUnknown decides about an object of the inventory that was read. If somebody else may own the object, as
+// FindDrift reports, applyIfOwnerIsUnknown applies it like an object that existed before the installation, and
+// isDecided is true. isDecided is also true if the object is being deleted. Otherwise, isDecided is false: the object
+// belongs to the installation, and the caller may overwrite it. m is the metadata that was read.
+func (a *applyCall) applyIfOwnerIsUnknown(ctx context.Context, it *item, m *metadata, before record) (
+	w writeResult, isDecided bool, err error) {
+	own := a.set.Ownership
+	switch {
+	case m.DeletionTimestamp != nil:
+		return writeResult{metadata: *m}, true, nil
+	case own.belongsToOther(m), own.isUnknown(m, a.set.fieldManager(), it.recorded, before):
+		w, err = a.applyExistingWithRetries(ctx, it)
+		return w, true, err
+	}
+	return writeResult{}, false, nil
 }
 
 // applyExistingIfAllowed reads an existing object, and applies it if the installation may change it. The result "again"
@@ -103,7 +141,7 @@ func (a *applyCall) applyExistingIfAllowed(ctx context.Context, it *item) (w wri
 		m.existed = met == MetAdopted // the object has no annotation that says so
 		return writeResult{metadata: m, unchanged: true}, false, nil
 	}
-	if w, err = a.writeAndFixUnservedManagedFields(ctx, it, true); err == nil && w.DeletionTimestamp == nil {
+	if w, err = a.writeAndFixUnservedManagedFields(ctx, it, nil); err == nil && w.DeletionTimestamp == nil {
 		a.recordExisting(it, met, &m)
 	}
 	return w, false, err

@@ -179,8 +179,8 @@ func (o *Ownership) isUnknown(m *metadata, manager string, recorded Ref, known r
 	case o.RecordedAreOwn && recorded.Name != "" && !recorded.Pending && !recorded.Adopted && !recorded.Shared:
 		return false
 	}
-	// A record without content is of a read, and not of an apply request.
-	return known.content == 0 || known.uid != hashText(m.UID)
+	// A record without content is of a read, and not of an apply request, except for a doubted record.
+	return known.content == 0 && !known.doubted || known.uid != hashText(m.UID)
 }
 
 // Met is what Apply did with an object that existed before and was not known to belong to the installation.

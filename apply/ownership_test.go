@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -280,6 +281,132 @@ func TestCreatedAgain(t *testing.T) {
 			teardown, err := cluster.DeleteOwned(t.Context(), []Ref{ref}, nil, own)
 			if err != nil || len(teardown.Deleted) == 1 != tc.isOursLast ||
 				slices.Contains(s.paths(), configPath) == tc.isOursLast {
+				t.Errorf("%s: got %+v, %v, left %v", tc.reason, teardown, err, s.paths())
+			}
+		})
+	}
+}
+
+// TestCreatedAgainBeforeUpgrade is TestCreatedAgain without a comparison: the next version is applied before FindDrift
+// finds the object. Either an event has reported the change (Progress.Doubt), or the first PATCH conflicts with the
+// fields of another client. An object with ignored paths is read anyway.
+func TestCreatedAgainBeforeUpgrade(t *testing.T) {
+	const (
+		patch = "PATCH " + configPath
+		get   = "GET " + configPath
+	)
+	edit := func(uid string, keys ...string) func(map[string]any) {
+		return func(o map[string]any) {
+			metadata := o["metadata"].(map[string]any)
+			for _, key := range keys {
+				delete(metadata, key)
+			}
+			metadata["uid"] = cmp.Or(uid, metadata["uid"].(string))
+			o["data"] = map[string]any{"a": "theirs"}
+		}
+	}
+	createAgain := edit("another", "annotations", "managedFields")
+	cases := map[string]struct {
+		reason    string
+		change    func(map[string]any) // nil if the object is deleted
+		isRestart bool
+		noEvent   bool // the object conflicts instead
+		ignores   bool
+		policy    Adoption
+		sent      []string
+		met       Met // "" if the object counts as our own
+	}{
+		"Event": {reason: "an event has reported it", change: createAgain, sent: []string{get, get, patch},
+			met: MetAdopted},
+		"EventAfterRestart": {reason: "nothing is known of the object", change: createAgain, isRestart: true,
+			sent: []string{get, get, patch}, met: MetAdopted},
+		"EventRefused": {reason: "the policy forbids to change it", change: createAgain, policy: Refuse,
+			sent: []string{get, get}, met: metRefused},
+		"EventChanged": {reason: "an admin has changed our object", change: edit(""), sent: []string{get, patch}},
+		"EventReplaced": {reason: "this process has applied it", change: edit("", "annotations", "managedFields"),
+			sent: []string{get, patch}},
+		"EventRestored": {reason: "a backup has restored it", change: edit("another", "managedFields"),
+			sent: []string{get, patch}},
+		"EventDeleted": {reason: "it is only deleted", sent: []string{get, patch}},
+
+		"Conflict": {reason: "no event, and another UID", change: createAgain, noEvent: true,
+			sent: []string{patch, get, get, patch, patch}, met: MetAdopted},
+		"ConflictAfterRestart": {reason: "no event could be received", change: createAgain, noEvent: true, isRestart: true,
+			sent: []string{patch, get, get, patch, patch}, met: MetAdopted},
+		"ConflictRefused": {reason: "nothing is overwritten", change: createAgain, noEvent: true, isRestart: true,
+			policy: Refuse, sent: []string{patch, get, get}, met: metRefused},
+		"ConflictWithAdmin": {reason: "an admin has changed our object", change: edit(""), noEvent: true, isRestart: true,
+			sent: []string{patch, get, patch}},
+		"ConflictReplaced": {reason: "this process has applied it", change: edit("", "annotations", "managedFields"),
+			noEvent: true, sent: []string{patch, get, patch}},
+
+		"Ignored": {reason: "the object is read anyway", change: createAgain, noEvent: true, ignores: true,
+			sent: []string{get, get, get, patch, get, patch}, met: MetAdopted},
+		"IgnoredRefused": {reason: "nothing is overwritten", change: createAgain, noEvent: true, isRestart: true,
+			ignores: true, policy: Refuse, sent: []string{patch, get, get}, met: metRefused},
+		"IgnoredOwn": {reason: "an admin has changed our object", change: edit(""), noEvent: true, ignores: true,
+			sent: []string{get, patch, get, patch}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			cluster := s.cluster(ClusterOptions{})
+			ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}
+			own := &Ownership{Name: "n/m", Title: "module m", Recorded: []Ref{ref}, Adoption: tc.policy}
+			version := func(value string) Set {
+				annotations := ""
+				if tc.ignores {
+					annotations = ", annotations: {" + AnnotationIgnorePaths + `: "data.b"}`
+				}
+				set := Set{Ownership: own, Bundle: bundleOf(t, `{apiVersion: v1, kind: ConfigMap, metadata: `+
+					`{name: config, namespace: mod`+annotations+`}, data: {a: "`+value+`"}}`)}
+				set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
+				return set
+			}
+			done := &Progress{}
+			s.apply(cluster, version("1"), done)
+			if tc.change != nil {
+				s.change(configPath, tc.change)
+			} else {
+				s.mu.Lock()
+				delete(s.stored, configPath)
+				s.mu.Unlock()
+			}
+			if tc.isRestart {
+				done = &Progress{}
+			}
+			if tc.noEvent {
+				s.held[configPath] = map[string]string{".data.a": "kubectl-create"}
+			} else {
+				done.Doubt(ref)
+			}
+			result, sent := s.apply(cluster, version("2"), done)
+			if !slices.Equal(sent, tc.sent) {
+				t.Errorf("%s: got %v, want %v", tc.reason, sent, tc.sent)
+			}
+			switch {
+			case tc.met == metRefused:
+				if len(result.Failed) != 1 || result.Failed[0].Reason() != AdoptionRefused {
+					t.Errorf("%s: got %+v", tc.reason, result)
+				}
+				if result, _ = s.apply(cluster, version("2"), done); len(result.Failed) != 1 ||
+					fmt.Sprint(s.configMapData()) != "map[a:theirs]" {
+					t.Errorf("%s: the next Apply: got %+v, data %v", tc.reason, result, s.configMapData())
+				}
+			case tc.met != "":
+				if len(result.Existing) != 1 || result.Existing[0].Met != tc.met || !result.Existing[0].Ref.Adopted {
+					t.Errorf("%s: got %+v", tc.reason, result)
+				}
+			default:
+				if len(result.Existing) > 0 || len(result.Applied) != 1 || !done.IsApplied(ref) ||
+					fmt.Sprint(s.configMapData()) != "map[a:2]" {
+					t.Errorf("%s: got %+v, data %v, want our own object", tc.reason, result, s.configMapData())
+				}
+			}
+			own.Applied = done
+			teardown, err := cluster.DeleteOwned(t.Context(), []Ref{ref}, nil, own)
+			if isOurs := tc.met == ""; err != nil || len(teardown.Deleted) == 1 != isOurs ||
+				slices.Contains(s.paths(), configPath) == isOurs {
 				t.Errorf("%s: got %+v, %v, left %v", tc.reason, teardown, err, s.paths())
 			}
 		})

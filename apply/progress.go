@@ -40,6 +40,9 @@ type record struct {
 	// again by another client, so somebody else may own an object with this name now. While unsure is true, a PATCH for
 	// the object may only create the object and must not change an existing object.
 	unsure bool
+	// doubted is true if Doubt was called for the object, and the object was not applied since then. The uid of a
+	// doubted record is that of the last apply request, or 0.
+	doubted bool
 	// guarded is true if another installation contains the object too, or if the object existed before; a guarded
 	// object is read before it is deleted.
 	guarded bool
@@ -119,7 +122,7 @@ func (p *Progress) RecordReadUnlessChanged(ref Ref, uid types.UID, generation in
 	key := ref.hashKey()
 	r := p.objects[key]
 	switch {
-	case r.content == 0: // the object was applied by another client, or before this process started
+	case r.content == 0 && !r.doubted: // the object was applied by another client, or before this process started
 		r.uid, r.version = hashText(string(uid)), parseResourceVersion(resourceVersion)
 	case r.uid == hashText(string(uid)) && r.generation == generation:
 		r.version = max(r.version, parseResourceVersion(resourceVersion))
@@ -144,13 +147,30 @@ func (p *Progress) Version(ref Ref) uint64 { return p.recordOf(ref).version }
 // Forget makes the next Apply send the given objects again. Call Forget when another client has changed or deleted the
 // objects. If Apply is sending a PATCH for one of the objects at this time, Progress does not record the response,
 // because the response may be older than the change by the other client.
-func (p *Progress) Forget(refs ...Ref) {
+func (p *Progress) Forget(refs ...Ref) { p.forget(refs, false) }
+
+// Doubt is Forget for objects that another client may have created again: the next Apply reads each of these objects
+// first. If somebody else may own the object, as in Drifted.OwnershipUnknown, Apply treats it as any object that
+// existed before the installation: see Adoption. Without Doubt, Apply notices an object of the inventory that another
+// client has created again only if a field of the object conflicts. The Progress keeps a record of each object until
+// the object is applied, so refs must have only objects that the next Apply sends.
+func (p *Progress) Doubt(refs ...Ref) { p.forget(refs, true) }
+
+func (p *Progress) forget(refs []Ref, doubt bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range refs {
-		key := r.hashKey()
-		if p.objects[key].unsure {
-			p.objects[key] = record{unsure: true}
+	if p.objects == nil && doubt {
+		p.objects = map[uint64]record{}
+	}
+	for _, ref := range refs {
+		key := ref.hashKey()
+		r := p.objects[key]
+		left := record{unsure: r.unsure, doubted: r.doubted || doubt}
+		if r.doubted || doubt && r.content != 0 { // a record without content is of a read
+			left.uid = r.uid
+		}
+		if left.unsure || left.doubted {
+			p.objects[key] = left
 		} else {
 			delete(p.objects, key)
 		}
@@ -220,7 +240,7 @@ func (p *Progress) untouchedResourceVersion(ref Ref) uint64 {
 }
 
 // beginWrite records that a request to write an object begins, and returns what was recorded of the object until then.
-func (p *Progress) beginWrite(ref Ref) record {
+func (p *Progress) beginWrite(ref Ref) (before record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
@@ -230,10 +250,11 @@ func (p *Progress) beginWrite(ref Ref) record {
 		p.inFlight = map[uint64]inFlightEvents{}
 	}
 	key := ref.hashKey()
-	r := p.objects[key]
+	before = p.objects[key]
+	r := before
 	r.content = 0
 	p.objects[key], p.inFlight[key] = r, inFlightEvents{}
-	return r
+	return before
 }
 
 // writeFailed records after a failed request that the state of the object is unknown.
@@ -243,8 +264,12 @@ func (p *Progress) writeFailed(ref Ref) {
 	key := ref.hashKey()
 	p.endWriteLocked(key)
 	r := p.objects[key]
-	if r.maybeUnserved || r.established || r.unsure {
-		p.objects[key] = record{maybeUnserved: r.maybeUnserved, established: r.established, unsure: r.unsure}
+	left := record{maybeUnserved: r.maybeUnserved, established: r.established, unsure: r.unsure, doubted: r.doubted}
+	if r.doubted {
+		left.uid = r.uid
+	}
+	if left != (record{}) {
+		p.objects[key] = left
 		return
 	}
 	delete(p.objects, key)

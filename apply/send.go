@@ -24,10 +24,13 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) (clusterError err
 		w   writeResult
 		err error
 	)
-	if a.set.Ownership == nil || it.isKnownToBelongToInstallation(before) {
-		w, err = a.writeAndFixUnservedManagedFields(ctx, it, before.uid != 0)
-	} else {
+	switch {
+	case a.set.Ownership != nil && !it.isKnownToBelongToInstallation(before):
 		w, err = a.createOrApplyIfAllowed(ctx, it)
+	case a.set.Ownership != nil && before.doubted && !it.policy.createOnly: // a create-only object is never overwritten
+		w, err = a.readAndApply(ctx, it, before)
+	default:
+		w, err = a.writeAndFixUnservedManagedFields(ctx, it, &before)
 	}
 	switch {
 	case err != nil:
@@ -63,11 +66,12 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) (clusterError err
 
 // writeAndFixUnservedManagedFields applies an object that belongs to the installation. If the managed fields of the
 // object prevent this, because they name a version that the CRD no longer has, writeAndFixUnservedManagedFields removes
-// their entries with this version and applies the object again.
-func (a *applyCall) writeAndFixUnservedManagedFields(ctx context.Context, it *item, isKnownToExist bool) (
+// their entries with this version and applies the object again. The parameter "before" is what Progress has recorded
+// about the object, or nil if the object was read and may be changed.
+func (a *applyCall) writeAndFixUnservedManagedFields(ctx context.Context, it *item, before *record) (
 	writeResult, error) {
 	for try := 0; ; try++ {
-		w, err := a.writeByPolicy(ctx, it, isKnownToExist)
+		w, err := a.writeByPolicy(ctx, it, before)
 		version := unservedIn(err)
 		if version == "" || try == maxUnservedVersions {
 			return w, err
@@ -79,14 +83,14 @@ func (a *applyCall) writeAndFixUnservedManagedFields(ctx context.Context, it *it
 }
 
 // writeByPolicy applies an object as the annotations of the object require.
-func (a *applyCall) writeByPolicy(ctx context.Context, it *item, isKnownToExist bool) (writeResult, error) {
+func (a *applyCall) writeByPolicy(ctx context.Context, it *item, before *record) (writeResult, error) {
 	switch {
 	case it.policy.createOnly:
 		return a.createOnly(ctx, it)
 	case len(it.policy.ignore) > 0:
-		return a.createOrApplyExceptIgnored(ctx, it, isKnownToExist)
+		return a.createOrApplyExceptIgnored(ctx, it, before)
 	default:
-		return a.applyThenForceOnConflict(ctx, it)
+		return a.applyThenForceOnConflict(ctx, it, before)
 	}
 }
 
@@ -103,12 +107,24 @@ type writeResult struct {
 // applyThenForceOnConflict applies the object with all its fields, even if another field manager owns some of them with
 // other values. The first PATCH does not force ownership; the API server accepts it if no other field manager owns
 // fields of the object with other values. If there is a conflict, the API server returns the conflicting fields and
-// their managers. After a conflict, a second PATCH with force takes over the conflicting fields.
-func (a *applyCall) applyThenForceOnConflict(ctx context.Context, it *item) (writeResult, error) {
+// their managers. After a conflict, a second PATCH with force takes over the conflicting fields. Between the two,
+// applyThenForceOnConflict reads an object that only the inventory shows to be of the installation: another client may
+// have deleted it and created it again. The API server has rejected the first PATCH as a whole, so the object is
+// unchanged until then.
+func (a *applyCall) applyThenForceOnConflict(ctx context.Context, it *item, before *record) (writeResult, error) {
 	w, err := a.patch(ctx, it, a.encode(it), "")
 	conflict, ok := fieldConflictOf(err)
 	if !ok {
 		return w, err
+	}
+	if a.set.Ownership != nil && before != nil {
+		m, err := a.readMetadata(ctx, it)
+		if err != nil {
+			return writeResult{}, notFoundAsConflict(err, it)
+		}
+		if w, isDecided, err := a.applyIfOwnerIsUnknown(ctx, it, &m, *before); isDecided {
+			return w, err
+		}
 	}
 	w, err = a.patch(ctx, it, a.encode(it), "&force=true")
 	w.taken, w.from = conflict.Fields, conflict.managers
@@ -212,9 +228,10 @@ func notFoundAsConflict(err error, it *item) error {
 // createOrApplyExceptIgnored applies the object, but changes its ignored paths only at creation. Creation needs one
 // request. An object that exists is read first. Ignored fields that our field manager still owns are sent with their
 // live values, because the API server deletes a field whose only owner does not send the field any more. Ignored fields
-// that other field managers own are not sent.
-func (a *applyCall) createOrApplyExceptIgnored(ctx context.Context, it *item, isKnownToExist bool) (
-	writeResult, error) {
+// that other field managers own are not sent. An object that another client has created again is not changed, as in
+// applyThenForceOnConflict.
+func (a *applyCall) createOrApplyExceptIgnored(ctx context.Context, it *item, before *record) (writeResult, error) {
+	isKnownToExist := before == nil || before.uid != 0
 	if !isKnownToExist {
 		if w, found, err := a.tryCreate(ctx, it); !found {
 			return w, err
@@ -238,6 +255,12 @@ func (a *applyCall) createOrApplyExceptIgnored(ctx context.Context, it *item, is
 		case live.DeletionTimestamp != nil:
 			body.release()
 			return writeResult{metadata: live}, nil
+		}
+		if a.set.Ownership != nil && before != nil {
+			if w, isDecided, err := a.applyIfOwnerIsUnknown(ctx, it, &live, *before); isDecided {
+				body.release()
+				return w, err
+			}
 		}
 		w, err := a.patch(ctx, it, body, force)
 		conflict, ok := fieldConflictOf(err)

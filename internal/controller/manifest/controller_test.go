@@ -401,19 +401,32 @@ func TestDrift(t *testing.T) {
 }
 
 // TestDriftDuringUpgrade checks an object that was deleted while another version was requested: it is created again,
-// although its content is the same in both versions.
+// although its content is the same in both versions. If another client has created it again, it is adopted.
 func TestDriftDuringUpgrade(t *testing.T) {
 	ref := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "a"}
-	for name, change := range map[string]changes{
-		"Event":   {objects: map[apply.Ref]objectEvent{ref: {deleted: true}}},
-		"Retried": {retried: true},
+	for name, c := range map[string]struct {
+		change  changes
+		byOther bool // another client has created the object again
+	}{
+		"Event":        {change: changes{objects: map[apply.Ref]objectEvent{ref: {deleted: true}}}},
+		"Retried":      {change: changes{retried: true}},
+		"CreatedAgain": {changes{objects: map[apply.Ref]objectEvent{ref: {uid: "other"}}}, true},
+		"RetriedCreatedAgain": {changes{retried: true, objects: map[apply.Ref]objectEvent{ref: {uid: "other"}}},
+			true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, moduleOf(nil))
 			b.write("sample", configMap("a", "1"), configMap("b", "1"))
 			b.settle(v1beta2.StateReady)
-			b.runtime.drop(configMaps + "a")
-			b.r.memoryOf(client.ObjectKeyFromObject(b.manifest()), "m-1").restoreChanges(change)
+			if c.byOther {
+				b.runtime.change(configMaps+"a", func(o map[string]any) {
+					meta := o["metadata"].(map[string]any)
+					meta["uid"], meta["annotations"] = "other", nil
+				})
+			} else {
+				b.runtime.drop(configMaps + "a")
+			}
+			b.r.memoryOf(client.ObjectKeyFromObject(b.manifest()), "m-1").restoreChanges(c.change)
 			b.write("sample", configMap("a", "1"), configMap("b", "2"))
 			b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
 			for range 3 {
@@ -422,7 +435,12 @@ func TestDriftDuringUpgrade(t *testing.T) {
 				}
 			}
 			if b.manifest().Status.Version != "2.0.0" || b.runtime.object(configMaps+"a") == nil {
-				t.Errorf("version %s is installed, the objects are %v", b.manifest().Status.Version, b.runtime.paths())
+				t.Fatalf("version %s is installed, the objects are %v", b.manifest().Status.Version, b.runtime.paths())
+			}
+			annotations := b.runtime.object(configMaps + "a")["metadata"].(map[string]any)["annotations"]
+			adopted, _ := annotations.(map[string]any)[apply.AnnotationAdopted].(string)
+			if (adopted == "true") != c.byOther {
+				t.Errorf("the annotations are %v, want an adopted object: %t", annotations, c.byOther)
 			}
 		})
 	}

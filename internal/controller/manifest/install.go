@@ -120,8 +120,13 @@ func (n *run) applyAllOrDrifted(ctx context.Context) error {
 
 // forgetProgressOfDrifted makes Apply send the objects that other clients have changed or deleted. Without
 // forgetProgressOfDrifted, Apply would skip an object whose desired content is the same in the former and in the new
-// version of the module, and the change by the other client would stay.
+// version of the module, and the change by the other client would stay. Apply reads the objects that events have
+// reported before it sends them, because another client may have created them again.
 func (n *run) forgetProgressOfDrifted() {
+	// an event may name any object, and a doubted object stays in the progress until it is applied
+	n.memory.progress.Doubt(slices.DeleteFunc(slices.Clone(n.plan.drifted), func(drifted apply.Ref) bool {
+		return !slices.ContainsFunc(n.refs, drifted.SameObject)
+	})...)
 	if n.plan.compareAll {
 		n.memory.progress.Forget(n.refs...)
 		return
