@@ -54,7 +54,7 @@ func (r *Reconciler) verifyOwnerAndMarkLostModules(ctx context.Context, kyma *v1
 		return found, refused
 	}
 	if err == nil {
-		err = r.markLostModules(ctx, kyma, rt, remote, found.FormerKyma)
+		err = r.markLostModules(ctx, kyma, rt, remote, found)
 	}
 	if err == nil && found.IsRecorded && found.TakenFrom == "" {
 		r.Runtimes.MarkOwned(kyma.Name, rt, subscriberKey(kyma.Name))

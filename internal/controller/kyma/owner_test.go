@@ -15,36 +15,59 @@ import (
 )
 
 // TestTakeOverFromAnotherKyma checks that a Kyma that takes a runtime over from a Kyma with another name marks its
-// Manifests with the version in the runtime, and with the Manifest of the former Kyma that owns the objects there.
+// Manifests with the version in the runtime, and with the Manifest of the former Kyma that owns the objects there. If
+// the Kyma has used another cluster with a lower version until then, its later history does not hide that version.
 func TestTakeOverFromAnotherKyma(t *testing.T) {
 	const component = "example.com/module/m"
-	var owner atomic.Pointer[ownership.Owner]
-	owner.Store(&ownership.Owner{ControlPlane: "other", Kyma: "n2/z", Cluster: "cluster"})
-	b := newDeletionBench(t, accessSecret(t, kymaServer(t, &owner).URL))
-	kyma := b.kyma.DeepCopy()
-	kyma.DeletionTimestamp = nil
-	kyma.Annotations = map[string]string{v1beta2.AnnotationTakeRuntime: v1beta2.ValueTrue}
-	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{
-		Annotations: map[string]string{v1beta2.AnnotationOwner: owner.Load().Encode()}}}
-	remote.Status.Modules = []v1beta2.ModuleStatus{{Name: "m", Version: "2.0.0", State: v1beta2.StateReady,
-		OCMComponentName: component, History: []v1beta2.ModuleChange{{Version: "2.0.0", Started: metav1.Now(),
-			Ended: metav1.Now(), Outcome: v1beta2.StateReady}}}}
-	rt, err := b.Runtimes.GetBeforeOwnerVerified(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
+	entry := func(version string, age time.Duration) []v1beta2.ModuleStatus {
+		at := metav1.NewTime(time.Now().Add(-age))
+		done := v1beta2.ModuleChange{Version: version, Started: at, Ended: at, Outcome: v1beta2.StateReady}
+		return []v1beta2.ModuleStatus{{Name: "m", Version: version, State: v1beta2.StateReady,
+			OCMComponentName: component, History: []v1beta2.ModuleChange{done}}}
 	}
-	found, err := b.verifyOwnerAndMarkLostModules(t.Context(), kyma, rt, remote)
-	if err != nil || found.TakenFrom == "" {
-		t.Fatalf("the runtime is not taken over: %+v, %v", found, err)
-	}
-	m := &v1beta2.Manifest{}
-	if err := b.Client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "k-m"}, m); err != nil {
-		t.Fatal(err)
-	}
-	want := "n2/" + v1beta2.ManifestName("z", component, "m")
-	if got := m.Annotations[ownership.AnnotationFormerInstallation]; got != want ||
-		m.Annotations[v1beta2.AnnotationRuntimeVersion] != "2.0.0" {
-		t.Errorf("annotations %v, want version 2.0.0 and the former installation %q", m.Annotations, want)
+	for name, inUse := range map[string]bool{"New": false, "InUse": true} {
+		t.Run(name, func(t *testing.T) {
+			var owner atomic.Pointer[ownership.Owner]
+			owner.Store(&ownership.Owner{ControlPlane: "other", Kyma: "n2/z", Cluster: "cluster"})
+			b := newDeletionBench(t, accessSecret(t, kymaServer(t, &owner).URL))
+			kyma := b.kyma.DeepCopy()
+			kyma.DeletionTimestamp = nil
+			kyma.Annotations = map[string]string{v1beta2.AnnotationTakeRuntime: v1beta2.ValueTrue}
+			m, key := &v1beta2.Manifest{}, client.ObjectKey{Namespace: "n", Name: "k-m"}
+			if inUse {
+				kyma.Status.ClusterID, kyma.Status.Modules = "former", entry("1.9.0", time.Hour)
+				if err := b.Client.Get(t.Context(), key, m); err != nil {
+					t.Fatal(err)
+				}
+				m.Spec.Version, m.Status.Version, m.Status.State = "1.9.0", "1.9.0", v1beta2.StateReady
+				m.Status.Synced = []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Name: "x"}}
+				if err := b.Client.Update(t.Context(), m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{
+				Annotations: map[string]string{v1beta2.AnnotationOwner: owner.Load().Encode()}}}
+			remote.Status.Modules = entry("2.0.0", 24*time.Hour)
+			rt, err := b.Runtimes.GetBeforeOwnerVerified(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, err := b.verifyOwnerAndMarkLostModules(t.Context(), kyma, rt, remote)
+			if err != nil || found.TakenFrom == "" {
+				t.Fatalf("the runtime is not taken over: %+v, %v", found, err)
+			}
+			if err := b.Client.Get(t.Context(), key, m); err != nil {
+				t.Fatal(err)
+			}
+			want := "n2/" + v1beta2.ManifestName("z", component, "m")
+			if got := m.Annotations[ownership.AnnotationFormerInstallation]; got != want ||
+				m.Annotations[v1beta2.AnnotationRuntimeVersion] != "2.0.0" {
+				t.Errorf("annotations %v, want version 2.0.0 and the former installation %q", m.Annotations, want)
+			}
+			if got := kyma.Status.Modules; len(got) != 1 || got[0].Version != "2.0.0" {
+				t.Errorf("the status is %+v, want the entry of the runtime", got)
+			}
+		})
 	}
 }
 

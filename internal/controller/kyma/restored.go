@@ -9,6 +9,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/restored"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -18,10 +19,10 @@ import (
 // happen before the other controllers use the connection, and before the status of the Kyma in the control plane is
 // copied to the runtime. If the Kyma does not exist in the control plane, markLostModules does nothing.
 //
-// The parameter formerKyma is the namespace/name of the Kyma from which the runtime is being taken over, if it differs
-// from that of this Kyma. Otherwise it is "".
+// The parameter found is the result of the verification of the owner. If the runtime is being taken over, and the Kyma
+// has used another cluster until now, its status and its Manifests describe that other cluster.
 func (r *Reconciler) markLostModules(ctx context.Context, kyma *v1beta2.Kyma, rt *runtimes.Runtime,
-	remote *v1beta2.Kyma, formerKyma string) error {
+	remote *v1beta2.Kyma, found ownership.Found) error {
 	n := &run{Reconciler: r, kyma: kyma, runtime: rt, now: time.Now()}
 	isCompared := kyma.UID == ""
 	if !isCompared {
@@ -34,7 +35,9 @@ func (r *Reconciler) markLostModules(ctx context.Context, kyma *v1beta2.Kyma, rt
 	if err != nil {
 		return err
 	}
-	all, err := n.withoutUnknownModules(ctx, remote, manifests, restored.FindLost(kyma, remote, manifests))
+	isOtherCluster := found.TakenFrom != "" && found.Owner.Cluster != kyma.Status.ClusterID
+	all, err := n.withoutUnknownModules(ctx, remote, manifests,
+		restored.FindLost(kyma, remote, manifests, isOtherCluster))
 	if err != nil {
 		return err
 	}
@@ -43,7 +46,7 @@ func (r *Reconciler) markLostModules(ctx context.Context, kyma *v1beta2.Kyma, rt
 		if lost.Manifest == nil {
 			recreated = append(recreated, lost.Name)
 		}
-		lost.FormerKyma = formerKyma
+		lost.FormerKyma = found.FormerKyma
 		err := restored.MarkOrCreateManifest(ctx, r.Client, kyma, lost,
 			func(m *v1beta2.Manifest) { r.Shards.SetShardLabel(m, kyma.Name) })
 		if err != nil {

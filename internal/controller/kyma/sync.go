@@ -26,6 +26,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/restored"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -46,7 +47,7 @@ const metadataOwner = "kyma-sync-context"
 // syncBaseAndRemote need not read the base objects, because their digest is in an annotation of the Kyma.
 func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	if n.InCluster {
-		if err := n.markLostModules(ctx, n.kyma, n.runtime, n.kyma, ""); err != nil {
+		if err := n.markLostModules(ctx, n.kyma, n.runtime, n.kyma, ownership.Found{}); err != nil {
 			return err
 		}
 		n.remote, n.found.baseSynced = n.kyma, true

@@ -4,7 +4,7 @@
 //
 // # Use
 //
-//	lost := restored.FindLost(kyma, remote, manifests)
+//	lost := restored.FindLost(kyma, remote, manifests, isOtherCluster)
 //	lost, err := restored.WithoutUnknown(lost, manifests, isKnown)
 //	for _, m := range lost { err := restored.MarkOrCreateManifest(ctx, client, kyma, m, prepare) }
 //
@@ -26,7 +26,8 @@
 //
 // A Kyma that takes a runtime over from a Kyma with another name has lost all modules in the same sense. The objects in
 // the runtime name the Manifests of the former Kyma, so [MarkOrCreateManifest] also sets
-// [ownership.AnnotationFormerInstallation].
+// [ownership.AnnotationFormerInstallation]. If the Kyma has used another cluster until then, its statuses and Manifests
+// describe that cluster, so the status in the runtime wins, whatever the times of the changes are.
 //
 // The admin of a runtime can write any status there. Therefore the package takes no reference to an object of the
 // control plane from the runtime, and [WithoutUnknown] limits the number of Manifests of modules that only the runtime
@@ -78,14 +79,18 @@ type Module struct {
 //
 //	   entry of the module              Manifest                        version in the runtime
 //	1  handed over, or never installed                                  (not lost)
-//	2  newer in the runtime, installed  has this version and inventory  (not lost)
+//	2  newer in the runtime, installed  has this version and inventory  (not lost, except in another cluster)
 //	3  newer in the runtime             any other, or none              that of the entry in the runtime
 //	4  installed                        none, or without status         that of the entry
 //	5  none in a Kyma without status    without status                  unknown
 //	6  any other                                                        (not lost)
 //
 // A module that is being deleted counts as not installed, because its Manifest is deleted before its status entry.
-func FindLost(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) []Module {
+//
+// isOtherCluster is true if the runtime is being taken over, and is another cluster than the one that the Kyma has used
+// until now. The history of the Kyma and that in the runtime then have nothing in common, so each entry in the runtime
+// counts as newer.
+func FindLost(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest, isOtherCluster bool) []Module {
 	names := map[string]bool{}
 	for _, k := range []*v1beta2.Kyma{kyma, remote} {
 		if k != nil {
@@ -103,7 +108,8 @@ func FindLost(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest
 	}
 	var all []Module
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if lost := lostModule(kyma, remote, manifestOf(manifests, name), name, lostStatus); lost != nil {
+		lost := lostModule(kyma, remote, manifestOf(manifests, name), name, lostStatus, isOtherCluster)
+		if lost != nil {
 			all = append(all, *lost)
 		}
 	}
@@ -112,11 +118,12 @@ func FindLost(kyma, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest
 
 // lostModule decides for one module whether the control plane has lost its state; FindLost calls it for every module.
 // The parameter lostStatus is true if the Kyma has no status although its runtime was in use.
-func lostModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lostStatus bool) *Module {
+func lostModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string,
+	lostStatus, isOtherCluster bool) *Module {
 	known := requestedOrMandatoryEntry(kyma, name)
 	seen := withManifestRefOf(known, requestedOrMandatoryEntry(remote, name))
 	entry, isNewer := known, false
-	if seen != nil && isLater(seen, known, kyma, remote) {
+	if seen != nil && (isOtherCluster || isLater(seen, known, kyma, remote)) {
 		entry, isNewer = seen, true
 	}
 	hasNoStatus := m != nil && m.Status.State == "" && len(m.Status.Synced) == 0
@@ -128,7 +135,7 @@ func lostModule(kyma, remote *v1beta2.Kyma, m *v1beta2.Manifest, name string, lo
 		return nil
 	case isNewer:
 		lost.Version = probableRuntimeVersion(entry)
-		if isInstalledCompletely(entry) && m != nil && m.Spec.Version == lost.Version &&
+		if !isOtherCluster && isInstalledCompletely(entry) && m != nil && m.Spec.Version == lost.Version &&
 			m.Status.Version == lost.Version &&
 			len(m.Status.Synced) > 0 {
 			return nil

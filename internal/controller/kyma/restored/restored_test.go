@@ -141,7 +141,7 @@ func TestFind(t *testing.T) {
 				manifests["manifest"] = c.manifest
 			}
 			got := ""
-			for _, lost := range FindLost(c.kyma, c.remote, manifests) {
+			for _, lost := range FindLost(c.kyma, c.remote, manifests, false) {
 				got += lost.Version
 				if lost.Manifest != c.manifest {
 					t.Errorf("%s: found another Manifest: %v", c.reason, lost.Manifest)
@@ -154,11 +154,50 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestFindInOtherCluster checks a Kyma that takes another cluster over than the one that it has used until then. The
+// version in that cluster counts, although the Kyma was changed later. Without a take-over, nothing is lost.
+func TestFindInOtherCluster(t *testing.T) {
+	ready := v1beta2.StateReady
+	cases := map[string]struct {
+		reason   string
+		remote   *v1beta2.Kyma
+		manifest string // the version of the Manifest
+		want     string // the version; "" if nothing was lost
+	}{
+		"Higher": {"it must not be downgraded", kymaWith(entry("2.0.0", ready, change("2.0.0", 3)), 4), "1.9.0",
+			"2.0.0"},
+		"Same": {"the inventory is that of the former cluster", kymaWith(entry("1.9.0", ready, change("1.9.0", 3)), 4),
+			"1.9.0", "1.9.0"},
+		"Mandatory": {"a mandatory module of the other owner", mandatoryWith("2.0.0", change("2.0.0", 3), 4), "1.9.0",
+			"2.0.0"},
+		"Missing": {"the other cluster does not have it", kymaWith(nil, 4), "1.9.0", ""},
+		"New":     {"the other cluster was never used", nil, "1.9.0", ""},
+		"HandedOver": {"it belongs to the user", kymaWith(entry("2.0.0", v1beta2.StateUnmanaged, change("2.0.0", 3)),
+			4), "1.9.0", ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			kyma := kymaWith(entry("1.9.0", ready, change("1.9.0", 6)), 7)
+			manifests := map[string]*v1beta2.Manifest{"manifest": manifestWith(c.manifest, c.manifest)}
+			got := ""
+			for _, lost := range FindLost(kyma, c.remote, manifests, true) {
+				got += lost.Version
+			}
+			if got != c.want {
+				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+			}
+			if lost := FindLost(kyma, c.remote, manifests, false); len(lost) > 0 {
+				t.Errorf("in the same cluster: %+v is lost, want nothing", lost)
+			}
+		})
+	}
+}
+
 // TestFindMandatory checks that FindLost returns a mandatory module whose Manifest is lost, whether or not its
 // ModuleReleaseMeta is lost, too. With the Manifest, the objects of the module in the runtime do not count as orphans.
 func TestFindMandatory(t *testing.T) {
 	remote := mandatoryWith("2.0.0", change("2.0.0", 3), 4)
-	lost := FindLost(kymaWith(nil, 1), remote, nil)
+	lost := FindLost(kymaWith(nil, 1), remote, nil, false)
 	if len(lost) != 1 || !lost[0].IsMandatory {
 		t.Fatalf("got %v, want the mandatory module", lost)
 	}
@@ -281,7 +320,7 @@ func TestManifestRefFromRuntime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := kymaWith(c.known, 2)
 			k.Name = "runtime-a"
-			lost := FindLost(k, remote, nil)
+			lost := FindLost(k, remote, nil, false)
 			if len(lost) != 1 || lost[0].Version != "2.0.0" {
 				t.Fatalf("got %+v, want the module with version 2.0.0", lost)
 			}
@@ -336,7 +375,7 @@ func TestWithoutUnknown(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			allowed, err := WithoutUnknown(FindLost(c.kyma, c.remote, c.manifests), c.manifests, c.isKnown)
+			allowed, err := WithoutUnknown(FindLost(c.kyma, c.remote, c.manifests, false), c.manifests, c.isKnown)
 			exceeded := 0
 			if e, is := errors.AsType[*TooManyUnknownError](err); is {
 				exceeded = len(e.Modules)
