@@ -84,9 +84,10 @@ func TestRenamedPolicy(t *testing.T) {
 		other    *v1beta2.ModuleRollout
 		want     int
 	}{
-		"OtherRenamed": {"the other one was made before", []string{"new"}, made("keda", "new"), made("istio", "old"), 1},
-		"OwnRenamed":   {"this one was made before", []string{"new"}, made("keda", "old"), made("istio", "new"), 1},
-		"Deleted":      {"the former limit stays", nil, made("keda", "old"), made("istio", "old"), 1},
+		"OtherRenamed": {"the other one was made before", []string{"new"}, made("keda", "new"),
+			made("istio", "old"), 1},
+		"OwnRenamed": {"this one was made before", []string{"new"}, made("keda", "old"), made("istio", "new"), 1},
+		"Deleted":    {"the former limit stays", nil, made("keda", "old"), made("istio", "old"), 1},
 		"Different": {"each policy has its own limit", []string{"new", "old"}, made("keda", "new"),
 			made("istio", "old"), 0},
 	} {
