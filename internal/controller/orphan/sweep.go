@@ -283,7 +283,7 @@ func (s *search) withoutInventories(found []apply.ObjectMetadata,
 		}
 	}
 	return slices.DeleteFunc(found, func(o apply.ObjectMetadata) bool {
-		return recorded[identity{o.Ref.Group, o.Ref.Kind, o.Ref.Namespace, o.Ref.Name}]
+		return recorded[identity{o.Group, o.Kind, o.Namespace, o.Name}]
 	})
 }
 
