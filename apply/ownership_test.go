@@ -191,6 +191,16 @@ func TestAdoptedUntilSaved(t *testing.T) {
 	}
 }
 
+// configSet returns the Set of a module with the ConfigMap config, whose key a has the given value. metadata is added
+// to the metadata of the ConfigMap.
+func configSet(t *testing.T, own *Ownership, value, metadata string) Set {
+	t.Helper()
+	set := Set{Ownership: own, Bundle: bundleOf(t, `{apiVersion: v1, kind: ConfigMap, metadata: `+
+		`{name: config, namespace: mod`+metadata+`}, data: {a: "`+value+`"}}`)}
+	set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
+	return set
+}
+
 // TestCreatedAgain checks objects of the inventory that other clients have changed so that they lack AnnotationOwnedBy
 // or fields of our field manager. An object that another client has created again is adopted or refused, like any
 // object that existed before. An object that still has one of the two is corrected by one PATCH, and stays an object of
@@ -237,12 +247,7 @@ func TestCreatedAgain(t *testing.T) {
 			cluster := s.cluster(ClusterOptions{})
 			ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}
 			own := &Ownership{Name: "n/m", Title: "module m", Recorded: []Ref{ref}, Adoption: tc.policy}
-			version := func(value string) Set {
-				set := Set{Ownership: own, Bundle: bundleOf(t, `{apiVersion: v1, kind: ConfigMap, metadata: `+
-					`{name: config, namespace: mod}, data: {a: "`+value+`"}}`)}
-				set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
-				return set
-			}
+			version := func(value string) Set { return configSet(t, own, value, "") }
 			done := &Progress{}
 			s.apply(cluster, version("1"), done)
 			s.change(configPath, tc.change)
@@ -353,16 +358,11 @@ func TestCreatedAgainBeforeUpgrade(t *testing.T) {
 			cluster := s.cluster(ClusterOptions{})
 			ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}
 			own := &Ownership{Name: "n/m", Title: "module m", Recorded: []Ref{ref}, Adoption: tc.policy}
-			version := func(value string) Set {
-				annotations := ""
-				if tc.ignores {
-					annotations = ", annotations: {" + AnnotationIgnorePaths + `: "data.b"}`
-				}
-				set := Set{Ownership: own, Bundle: bundleOf(t, `{apiVersion: v1, kind: ConfigMap, metadata: `+
-					`{name: config, namespace: mod`+annotations+`}, data: {a: "`+value+`"}}`)}
-				set.Overlay.Annotations = map[string]string{AnnotationOwnedBy: own.Name}
-				return set
+			annotations := ""
+			if tc.ignores {
+				annotations = ", annotations: {" + AnnotationIgnorePaths + `: "data.b"}`
 			}
+			version := func(value string) Set { return configSet(t, own, value, annotations) }
 			done := &Progress{}
 			s.apply(cluster, version("1"), done)
 			if tc.change != nil {

@@ -89,7 +89,7 @@ func (a *Agent) sendHeartbeat(ctx context.Context) (skipBackoff bool) {
 		return true
 	}
 	a.recordControlPlaneReachability(answer.Status, a.o.Address+" answers a heartbeat with "+answer.StatusText())
-	a.requested.Store(int64(answer.RetryAfter)) // no longer, because the listener did not record the heartbeat
+	a.requested.Store(int64(answer.RetryAfter)) // no longer delay: the heartbeat was not recorded
 	return answer.RetryAfter > 0
 }
 

@@ -237,21 +237,22 @@ func TestNamesOfCertificate(t *testing.T) {
 // function record.
 func acceptingCluster(t *testing.T, record func(*http.Request)) *apply.Cluster {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return clusterOf(t, func(w http.ResponseWriter, r *http.Request) {
 		record(r)
-		w.Header().Set("Content-Type", "application/json")
-		if r.Method == http.MethodPatch { // the API server accepts the object
-			var o map[string]any
-			if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
-				t.Error(err)
-				return
-			}
-			metadata := o["metadata"].(map[string]any)
-			metadata["uid"], metadata["resourceVersion"] = "uid-1", "1"
-			_ = json.NewEncoder(w).Encode(o)
+		if r.Method == http.MethodPatch {
+			_, _ = w.Write(acceptedObject(t, r))
 			return
 		}
 		_, _ = io.WriteString(w, `{"kind":"Status","status":"Success"}`)
+	})
+}
+
+// clusterOf returns a cluster whose API server answers with the function serve.
+func clusterOf(t *testing.T, serve http.HandlerFunc) *apply.Cluster {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		serve(w, r)
 	}))
 	t.Cleanup(server.Close)
 	c, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{RequestTimeout: 10 * time.Minute})
@@ -259,6 +260,22 @@ func acceptingCluster(t *testing.T, record func(*http.Request)) *apply.Cluster {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// acceptedObject returns the object in a PATCH request as an API server that accepts it returns the object.
+func acceptedObject(t *testing.T, r *http.Request) []byte {
+	var o map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+		t.Error(err)
+		return nil
+	}
+	metadata := o["metadata"].(map[string]any)
+	metadata["uid"], metadata["resourceVersion"] = "uid-1", "1"
+	accepted, err := json.Marshal(o)
+	if err != nil {
+		t.Error(err)
+	}
+	return accepted
 }
 
 // slowIssuer is an issuer that returns the same certificate until the test replaces it.
@@ -288,19 +305,11 @@ func TestCertificateIsNotRenewed(t *testing.T) {
 		stored []byte // the Secret in the runtime; nil if it does not exist
 		sent   int
 	)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
+	c := clusterOf(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPatch:
-			var o map[string]any
-			if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
-				t.Error(err)
-				return
-			}
-			metadata := o["metadata"].(map[string]any)
-			metadata["uid"], metadata["resourceVersion"] = "uid-1", "1"
 			sent++
-			stored, _ = json.Marshal(o)
+			stored = acceptedObject(t, r)
 		case stored == nil:
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound",
@@ -308,12 +317,7 @@ func TestCertificateIsNotRenewed(t *testing.T) {
 			return
 		}
 		_, _ = w.Write(stored)
-	}))
-	t.Cleanup(server.Close)
-	c, err := apply.New(&rest.Config{Host: server.URL}, nil, apply.ClusterOptions{RequestTimeout: 10 * time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	issuer := &slowIssuer{cert: authority.Certificate{Serial: "1", PEM: []byte("certificate"), Root: "root"}}
 	d, m, s := newDelivery(t), &Memory{}, &v1beta2.AgentStatus{}
 	d.Issuer = issuer

@@ -95,11 +95,7 @@ func TestDeletedWithPolicy(t *testing.T) {
 		"AtOnce": {"the move never had a policy", func(s *v1beta2.ChannelStatus) { s.Policy = "" }, "2.0.0"},
 		"Next":   {"the policy was for another move", func(s *v1beta2.ChannelStatus) { s.Target = "1.5.0" }, "2.0.0"},
 	} {
-		release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
-			Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular",
-				Version: "2.0.0"}}},
-			Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "regular",
-				Version: "1.0.0", Target: "2.0.0", Rollout: "mod-regular-r2", Policy: "p"}}}}
+		release := releaseInRollout("1.0.0", "2.0.0")
 		c.change(&release.Status.Channels[0])
 		find := Lookups{Rollout: func(string) *v1beta2.ModuleRollout { return nil },
 			HasPolicy: func(string, string) bool { return false }}
@@ -111,14 +107,18 @@ func TestDeletedWithPolicy(t *testing.T) {
 	}
 }
 
+// releaseInRollout returns a module release whose channel moves from one version to another one in a rollout.
+func releaseInRollout(from, to string) *v1beta2.ModuleReleaseMeta {
+	return &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
+		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular", Version: to}}},
+		Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "regular",
+			Version: from, Target: to, Rollout: "mod-regular-r2", Policy: "p"}}}}
+}
+
 // TestNewInstallation checks that a new module gets the version of a rollout only after a stage has passed in which
 // runtimes were proven. An empty stage passes, too, but proves nothing.
 func TestNewInstallation(t *testing.T) {
-	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
-		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular",
-			Version: "2.0.0"}}},
-		Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "regular",
-			Version: "1.0.0", Target: "2.0.0", Rollout: "mod-regular-r2", Policy: "p"}}}}
+	release := releaseInRollout("1.0.0", "2.0.0")
 	for name, c := range map[string]struct {
 		reason   string
 		passed   bool
@@ -151,11 +151,7 @@ func TestNewInstallation(t *testing.T) {
 // TestLowerTarget checks that no runtime gets the proven version of a channel while the channel moves to a lower
 // version without a declared way back: the runtime could not leave the version any more.
 func TestLowerTarget(t *testing.T) {
-	release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "mod"},
-		Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular",
-			Version: "1.8.0"}}},
-		Status: v1beta2.ModuleReleaseMetaStatus{Channels: []v1beta2.ChannelStatus{{Channel: "regular",
-			Version: "2.0.0", Target: "1.8.0", Rollout: "mod-regular-r2", Policy: "p"}}}}
+	release := releaseInRollout("2.0.0", "1.8.0")
 	rollout := func(change func(*v1beta2.ModuleRollout)) *v1beta2.ModuleRollout {
 		r := &v1beta2.ModuleRollout{ObjectMeta: metav1.ObjectMeta{Name: "mod-regular-r2"},
 			Spec: v1beta2.ModuleRolloutSpec{Module: "mod", Channel: "regular", From: "2.0.0", To: "1.8.0",
