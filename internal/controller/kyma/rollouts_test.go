@@ -177,6 +177,54 @@ func TestOnReleaseStatus(t *testing.T) {
 	}
 }
 
+// TestSetBackBeforeRecorded checks which Kymas a new version of a channel with a RolloutPolicy enqueues. If the status
+// of the release already has the version, the coordinator has not recorded the version in between, and makes no
+// rollout. Without the request of the change, a Kyma that has followed the version in between would keep it.
+func TestSetBackBeforeRecorded(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		status []v1beta2.ChannelStatus
+		want   []string
+	}{
+		"Moved": {reason: "the coordinator makes a rollout",
+			status: []v1beta2.ChannelStatus{{Channel: "regular", Version: "1.0.0", Target: "1.0.0"}}},
+		"NotRecorded": {reason: "the coordinator records the version first"},
+		"SetBack": {reason: "no rollout is made",
+			status: []v1beta2.ChannelStatus{{Channel: "regular", Version: "2.0.0", Target: "2.0.0"}},
+			want:   []string{"runtime-0"}},
+		"SetBackInRollout": {reason: "the rollout under way continues",
+			status: []v1beta2.ChannelStatus{{Channel: "regular", Version: "1.0.0", Target: "2.0.0",
+				Policy: "standard", Rollout: "keda-regular-r2"}},
+			want: []string{"runtime-0"}},
+		"OtherChannel": {reason: "another channel has the version",
+			status: []v1beta2.ChannelStatus{{Channel: "fast", Version: "2.0.0", Target: "2.0.0"},
+				{Channel: "regular", Version: "1.0.0", Target: "1.0.0"}}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in := metav1.ObjectMeta{Namespace: "kcp-system", Name: "keda"}
+				was := &v1beta2.ModuleReleaseMeta{ObjectMeta: in}
+				was.Spec.Channels = []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.5.0"}}
+				was.Status.Channels = c.status
+				is := was.DeepCopy()
+				is.Spec.Channels[0].Version = "2.0.0"
+				policy := &v1beta2.RolloutPolicy{
+					ObjectMeta: metav1.ObjectMeta{Namespace: in.Namespace, Name: "standard"},
+					Spec:       v1beta2.RolloutPolicySpec{Modules: v1beta2.RolloutModules{Names: []string{in.Name}}}}
+				r := fleet(t, 4, is, policy)
+				q := queueOf(t, r)
+				r.onCatalog().Update(t.Context(), event.UpdateEvent{ObjectOld: was, ObjectNew: is}, nil)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got := q.all(); !slices.Equal(got, c.want) {
+					t.Errorf("%s: %v are enqueued, want %v", c.reason, got, c.want)
+				}
+			})
+		})
+	}
+}
+
 // TestManifestsOfAModuleAreFoundByIndex checks that a change of a module reads only the Manifests of this module from
 // the cache. A list by a label would compare all Manifests of the fleet, in the handler of an event.
 func TestManifestsOfAModuleAreFoundByIndex(t *testing.T) {
