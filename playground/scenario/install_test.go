@@ -78,8 +78,12 @@ func (s *scenario) install(c *call) error {
 	}
 	to := s.land.Clients[c.args[0]]
 	for _, o := range all {
-		if err := to.Apply(s.ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("somebody"),
-			client.ForceOwnership); err != nil {
+		err := s.poll(func(ctx context.Context) (bool, string) { // the API server of a busy machine may time out
+			err := to.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("somebody"),
+				client.ForceOwnership)
+			return err == nil, fmt.Sprint(err)
+		})
+		if err != nil {
 			return fmt.Errorf("installing %s: %w", o.GetName(), err)
 		}
 	}
@@ -110,7 +114,11 @@ func (s *scenario) uninstall(c *call) error {
 	}
 	from := s.land.Clients[c.args[0]]
 	for _, o := range all {
-		if err := from.Delete(s.ctx, o); err != nil {
+		err := s.poll(func(ctx context.Context) (bool, string) {
+			err := client.IgnoreNotFound(from.Delete(ctx, o))
+			return err == nil, fmt.Sprint(err)
+		})
+		if err != nil {
 			return fmt.Errorf("uninstalling %s: %w", o.GetName(), err)
 		}
 	}
