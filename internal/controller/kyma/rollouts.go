@@ -23,8 +23,8 @@ import (
 // enqueued, and causes no request. The changes and the Kymas that they enqueue:
 //
 //	a version in a channel with a RolloutPolicy   no Kyma: the coordinator makes a rollout
-//	the version that the status already has       the Kymas of the module, as without a policy: they may have followed
-//	                                              the version in between, and no rollout is made
+//	the channel gets its recorded version back    all Kymas of the module: they may have got the version in between,
+//	                                              and the coordinator makes no rollout
 //	runtimes are admitted                         these Kymas
 //	the proven version of a channel               the Kymas in the channel with another version, or that wait for it
 //	the proven version of a mandatory module      the Kymas with another version, or without the module
@@ -62,7 +62,7 @@ func (r *Reconciler) isStagedMove(ctx context.Context, before, after client.Obje
 	return !slices.ContainsFunc(moved, func(of string) bool {
 		target, _ := is.SpecVersion(of)
 		if s := is.ChannelStatus(of); s != nil && s.Target == target {
-			return true // the coordinator has not recorded the version in between, so no status will enqueue a Kyma
+			return true // the version in between was not recorded, so no change of the status enqueues the Kymas
 		}
 		policy, err := rollout.PolicyFor(policies.Items, is.Name, of)
 		return policy == nil && err == nil
