@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -58,6 +59,29 @@ func TestInventory(t *testing.T) {
 	s.serveKind("other.example.org/v1 Gone gones")
 	if refs, err := c.DesiredInventory(t.Context(), set); err != nil || len(refs) != 12 {
 		t.Errorf("after the kind has come: got %d refs and error %v, want 12 and none", len(refs), err)
+	}
+}
+
+// TestServes checks that Serves asks the cluster, whatever is cached, and that WasLastSeenUnserved sends no request.
+func TestServes(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	gvk := schema.GroupVersionKind{Group: "other.example.org", Version: "v1", Kind: "Late"}
+	for _, step := range []struct {
+		change string
+		serves bool
+	}{{"", false}, {"other.example.org/v1 Late lates", true}} {
+		if step.change != "" {
+			s.serveKind(step.change)
+		}
+		serves, err := c.Serves(t.Context(), gvk)
+		if err != nil || serves != step.serves || c.WasLastSeenUnserved(gvk) == step.serves {
+			t.Errorf("served: %t, %v, last seen unserved: %t; want served: %t", serves, err, c.WasLastSeenUnserved(gvk),
+				step.serves)
+		}
+		if diff := cmp.Diff([]string{"GET /apis/other.example.org/v1"}, s.takeRequests()); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
 	}
 }
 

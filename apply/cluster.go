@@ -267,6 +267,28 @@ func (c *Cluster) isKnownUnserved(gvk schema.GroupVersionKind) bool {
 	return ok && c.now().Sub(at) < unservedKindPeriod
 }
 
+// Serves reports whether the cluster serves a kind. Serves always sends a discovery request: what is cached may be out
+// of date, or come from a CRD in a bundle of another cluster.
+func (c *Cluster) Serves(ctx context.Context, gvk schema.GroupVersionKind) (bool, error) {
+	_, err := c.discover(ctx, gvk)
+	if reasonIs(err, KindUnknown) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// WasLastSeenUnserved reports whether the last response about a kind has shown that the cluster does not serve the
+// kind. WasLastSeenUnserved sends no request.
+func (c *Cluster) WasLastSeenUnserved(gvk schema.GroupVersionKind) bool {
+	if c.isKnownUnserved(gvk) {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, isKnown := c.kinds[gvk]
+	return c.differing[gvk] && !isKnown
+}
+
 // rememberCRD caches the kinds that a CustomResourceDefinition of a bundle defines, so that these kinds need no
 // discovery request.
 func (c *Cluster) rememberCRD(crd render.CRD) {

@@ -12,8 +12,9 @@ const (
 	// EventRuntimeLeft: the Kyma was deleted while its access Secret led to a cluster that belongs to another owner, or
 	// after its access Secret was removed. The manager deletes nothing in this cluster.
 	EventRuntimeLeft = "RuntimeLeft"
-	// EventCRDsKept: the Kyma was deleted, and the CRDs of this API group stay in the runtime, because other Kymas
-	// exist there, or because another control plane has installed or uses the CRDs.
+	// EventCRDsKept: the manager does not change the CRDs of this API group in the runtime, because the runtime is a
+	// control plane, too. Or the Kyma was deleted, and the CRDs stay in the runtime, because other Kymas exist there,
+	// or because another control plane has installed or uses the CRDs.
 	EventCRDsKept = "CRDsKept"
 	// EventDeletionGivenUp: the runtime was unreachable until the end of --deletion-deadline, so the Kyma is deleted
 	// and the runtime keeps its objects. The tombstone that the message names lists the objects left in the runtime.

@@ -320,6 +320,7 @@ func TestFindObjectsOfOthers(t *testing.T) {
 		reason                     string
 		served                     bool
 		kymas, templates, releases []any
+		manifests                  bool // the cluster serves the kind Manifest
 		other                      string
 		copies                     []string
 	}{
@@ -338,6 +339,9 @@ func TestFindObjectsOfOthers(t *testing.T) {
 			releases: []any{item("kcp-system", "theirs", v1beta2.FieldOwnerCatalog),
 				item("kyma-system", "keda", v1beta2.FieldOwnerCatalog)},
 			other: "ModuleReleaseMeta kcp-system/theirs", copies: []string{"ModuleReleaseMeta kyma-system/keda"}},
+		"NothingYet": {reason: "a control plane that is still empty", served: true, kymas: []any{own},
+			templates: []any{item("kyma-system", "keda-1.0.0", v1beta2.FieldOwnerCatalog)}, manifests: true,
+			other: "the kind Manifest of a control plane", copies: []string{"ModuleTemplate kyma-system/keda-1.0.0"}},
 		"OfUser": {reason: "a user of the runtime has created it", served: true, kymas: []any{own},
 			templates: []any{item("kyma-system", "mine-1.0.0", "kubectl")},
 			other:     "ModuleTemplate kyma-system/mine-1.0.0"},
@@ -346,7 +350,12 @@ func TestFindObjectsOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			answers := map[string]any{}
 			if c.served {
-				answers[api] = map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "resources": resources}
+				kinds := resources
+				if c.manifests {
+					kinds = append(slices.Clone(kinds),
+						map[string]any{"name": "manifests", "kind": "Manifest", "namespaced": true})
+				}
+				answers[api] = map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "resources": kinds}
 				for plural, items := range map[string][]any{"kymas": c.kymas, "moduletemplates": c.templates,
 					"modulereleasemetas": c.releases} {
 					answers[api+"/"+plural] = map[string]any{"kind": served[plural] + "List",

@@ -63,7 +63,8 @@ func AnnotationsOrNil(remote *v1beta2.Kyma) map[string]string {
 // runtime, although the deletion of our CRDs would delete it. The result other is "" if there is no such object. A Kyma
 // other than the runtime's own shows that the cluster is also a control plane. A ModuleTemplate or ModuleReleaseMeta
 // that is not in the catalog copy of the runtime belongs to the catalog of a control plane that has no Kyma, or to a
-// user of the runtime.
+// user of the runtime. If there is no such object, but the cluster is a control plane, the result other is its kind
+// Manifest: the control plane needs its CRDs for later objects.
 //
 // The result copies has the objects of the catalog copy. They have to be deleted one by one if the CRDs stay.
 func FindObjectsOfOthers(ctx context.Context, runtime *apply.Cluster) (other string, copies []v1beta2.Resource,
@@ -89,7 +90,32 @@ func FindObjectsOfOthers(ctx context.Context, runtime *apply.Cluster) (other str
 			}
 		}
 	}
+	if other != "" {
+		return other, copies, nil
+	}
+	is, err := IsControlPlane(ctx, runtime)
+	if err != nil {
+		return "", nil, err
+	}
+	if is {
+		other = "the kind " + v1beta2.KindManifest + " of a control plane"
+	}
 	return other, copies, nil
+}
+
+// IsControlPlane reports whether a cluster is a control plane of Lifecycle Manager: whether it serves the kind
+// Manifest. Every control plane serves the kind Manifest, and the manager installs its CRD in no runtime.
+// IsControlPlane sends one request, which needs no rights. IsControlPlane sends no request if the last response about
+// the kind Kyma has shown that the cluster does not serve it.
+func IsControlPlane(ctx context.Context, cluster *apply.Cluster) (bool, error) {
+	if cluster.WasLastSeenUnserved(v1beta2.GroupVersion.WithKind(v1beta2.KindKyma)) {
+		return false, nil
+	}
+	is, err := cluster.Serves(ctx, v1beta2.GroupVersion.WithKind(v1beta2.KindManifest))
+	if err != nil {
+		return false, fmt.Errorf("finding out whether the runtime is a control plane: %w", err)
+	}
+	return is, nil
 }
 
 // findOtherKyma returns the kind and the name of a Kyma in a cluster that is not the runtime's own Kyma, or "" if there
@@ -117,10 +143,23 @@ func WhyCRDsStay(server, other string) string {
 		clip(other) + " exists there"
 }
 
+// WhyCRDsAreNotChanged returns the message of the event that the CRDs in the cluster with the given address are not
+// changed, because the cluster is a control plane.
+func WhyCRDsAreNotChanged(server string) string {
+	return "the CRDs of " + v1beta2.GroupVersion.Group + " in the cluster " + clip(server) + " are not changed, " +
+		"because the cluster serves the kind " + v1beta2.KindManifest + ": it is a control plane, too, and its own " +
+		"installation updates the CRDs"
+}
+
+// IsOwnCRD reports whether an object is a CRD of this project's API group.
+func IsOwnCRD(kind, name string) bool {
+	return kind == "CustomResourceDefinition" && strings.HasSuffix(name, "."+v1beta2.GroupVersion.Group)
+}
+
 // WithoutOwnCRDs returns the given objects without the CRDs of this project's API group. The CRDs of Lifecycle Manager
 // must not be deleted while objects of others exist, because the deletion of a CRD deletes all objects of its kind.
 func WithoutOwnCRDs(objects []v1beta2.Resource) []v1beta2.Resource {
 	return slices.DeleteFunc(slices.Clone(objects), func(r v1beta2.Resource) bool {
-		return r.Kind == "CustomResourceDefinition" && strings.HasSuffix(r.Name, "."+v1beta2.GroupVersion.Group)
+		return IsOwnCRD(r.Kind, r.Name)
 	})
 }

@@ -67,7 +67,11 @@ func (n *run) syncBaseAndRemote(ctx context.Context) error {
 	}
 	isCurrent := remote != nil && remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] == base.Digest
 	wasAbsent := remote == nil
-	if err = n.catalog.SyncBase(ctx, n.catalogTarget(), base, isCurrent); err == nil {
+	keepsCRDs, err := n.catalog.SyncBase(ctx, n.catalogTarget(), base, isCurrent)
+	if keepsCRDs {
+		n.event(corev1.EventTypeWarning, v1beta2.EventCRDsKept, ownership.WhyCRDsAreNotChanged(n.runtime.Server))
+	}
+	if err == nil {
 		remote, err = n.writeRemoteIfIncomplete(ctx, remote, n.remoteLabels(), n.remoteAnnotations(base))
 	}
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -93,22 +94,54 @@ func (c *Copies) BaseResourcesToDelete() []v1beta2.Resource {
 // objects in the runtime were changed or deleted. If SyncBase has created the CRDs of the catalog, it returns a
 // *NotServedError: an API server serves a kind some time after its CRD was created, so a request for an object of the
 // kind would fail.
-func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, isCurrent bool) error {
+//
+// If the runtime is a control plane, too, SyncBase sends no CRDs of our group, and keepsCRDs is true. The CRDs of that
+// control plane may have another version: other fields, or a conversion webhook, that its objects need.
+func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, isCurrent bool) (
+	keepsCRDs bool, err error) {
 	if err := c.compareBaseIfUncertain(ctx, t, base); err != nil {
-		return err
+		return false, err
 	}
 	wrong := c.consumeBaseDrift(t)
 	if isCurrent && !wrong {
-		return nil
+		return false, nil
 	}
-	hasCreatedCRDs, err := c.sendRemainingBase(ctx, t, base)
+	hasCreatedCRDs := false
+	if base, keepsCRDs, err = c.withoutCRDsOfControlPlane(ctx, t, base); err == nil {
+		hasCreatedCRDs, err = c.sendRemainingBase(ctx, t, base)
+	}
 	if err != nil && wrong {
 		c.editRecord(t, func(r *record) { r.baseWrong = true })
 	}
 	if err == nil && hasCreatedCRDs {
-		return newNotServedError()
+		err = newNotServedError()
 	}
-	return err
+	return keepsCRDs, err
+}
+
+// withoutCRDsOfControlPlane returns the base objects that may be sent to the runtime. If the runtime is a control
+// plane, too, keepsCRDs is true, and the CRDs of our group are not among them. withoutCRDsOfControlPlane finds out
+// whether the runtime is a control plane before the base objects are sent for the first time, and each time before they
+// are sent again.
+func (c *Copies) withoutCRDsOfControlPlane(ctx context.Context, t Target, base *render.Bundle) (
+	allowed *render.Bundle, keepsCRDs bool, err error) {
+	var mayChange bool
+	c.editRecord(t, func(r *record) { mayChange = r.mayChangeCRDs })
+	if mayChange {
+		return base, false, nil
+	}
+	if keepsCRDs, err = ownership.IsControlPlane(ctx, t.Runtime.Cluster); err != nil {
+		return nil, false, err
+	}
+	if !keepsCRDs {
+		c.editRecord(t, func(r *record) { r.mayChangeCRDs = true })
+		return base, false, nil
+	}
+	sum := sha256.Sum256([]byte(base.Digest + " without CRDs"))
+	return &render.Bundle{Digest: "sha256:" + hex.EncodeToString(sum[:]),
+		Objects: slices.DeleteFunc(slices.Clone(base.Objects), func(o *render.Object) bool {
+			return ownership.IsOwnCRD(o.GVK.Kind, o.Name)
+		})}, true, nil
 }
 
 // newNotServedError returns the error for CRDs that were just created.
@@ -151,7 +184,7 @@ func (c *Copies) compareBaseIfUncertain(ctx context.Context, t Target, base *ren
 func (c *Copies) consumeBaseDrift(t Target) (hadDrifted bool) {
 	c.editRecord(t, func(r *record) {
 		if hadDrifted = r.baseWrong; hadDrifted {
-			r.baseWrong, r.baseSent = false, &apply.Progress{}
+			r.baseWrong, r.baseSent, r.mayChangeCRDs = false, &apply.Progress{}, false
 			r.compareAll = true // the deletion of a CRD deletes its objects, too
 		}
 	})

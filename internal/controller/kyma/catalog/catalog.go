@@ -3,7 +3,7 @@
 // # Use
 //
 //	c := catalog.New(catalog.Options{…})
-//	err := c.SyncBase(ctx, target, base, isCurrent)   // namespace, CRDs and pull Secret
+//	keepsCRDs, err := c.SyncBase(ctx, target, base, isCurrent)   // namespace, CRDs and pull Secret
 //	err := c.Sync(ctx, target)                        // ModuleTemplates and ModuleReleaseMetas
 //
 // # How it works
@@ -120,6 +120,7 @@ type record struct {
 	baseWrong      bool            // a base object is reported as changed or deleted
 	baseUncertain  bool            // changes of base objects may have been missed
 	baseComparedAt time.Time       // when the base objects were last sent or compared
+	mayChangeCRDs  bool            // the runtime was not a control plane when the objects in baseSent were first sent
 }
 
 // New returns a Copies in which no copy of the catalog is recorded for any runtime yet.

@@ -36,6 +36,8 @@ type server struct {
 	objects map[string]map[string]any // by plural name and name: "moduletemplates/keda-1.0.0"; guarded by mu
 	refused string                    // the server refuses to apply this object; guarded by mu
 	version int                       // resourceVersion of the last write; guarded by mu
+	serves  []metav1.APIResource      // kinds of our group that the server serves in addition; guarded by mu
+	lookups int                       // discovery requests; guarded by mu
 	count   map[string]int            // requests by operation: "apply", "patch", "get", "list", "delete"; guarded by mu
 }
 
@@ -54,10 +56,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	object := s.objects[path]
 	switch isApply := r.Header.Get("Content-Type") == string(types.ApplyPatchType); {
 	case r.URL.Path == root:
+		s.lookups++
 		answer(w, http.StatusOK, metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"},
-			APIResources: []metav1.APIResource{
+			APIResources: append([]metav1.APIResource{
 				{Name: "moduletemplates", Kind: v1beta2.KindModuleTemplate, Namespaced: true},
-				{Name: "modulereleasemetas", Kind: v1beta2.KindModuleReleaseMeta, Namespaced: true}}})
+				{Name: "modulereleasemetas", Kind: v1beta2.KindModuleReleaseMeta, Namespaced: true}}, s.serves...)})
 	case !strings.Contains(path, "/"):
 		s.count["list"]++
 		items := []any{}
@@ -129,6 +132,25 @@ func (s *server) refuse(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused = path
+}
+
+// serveAsControlPlane lets the server serve the kind Manifest, or not.
+func (s *server) serveAsControlPlane(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serves = nil
+	if is {
+		s.serves = []metav1.APIResource{{Name: "manifests", Kind: v1beta2.KindManifest, Namespaced: true}}
+	}
+}
+
+// takeLookups returns the number of discovery requests since the last call.
+func (s *server) takeLookups() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.lookups
+	s.lookups = 0
+	return taken
 }
 
 // takeCount returns the number of requests since the last call.
@@ -269,7 +291,10 @@ func TestSyncBase(t *testing.T) {
 			}
 			for step, want := range []int{2, 0} {
 				r.takeCount()
-				err := r.copies.SyncBase(t.Context(), r.target, base, false)
+				keepsCRDs, err := r.copies.SyncBase(t.Context(), r.target, base, false)
+				if keepsCRDs {
+					t.Errorf("step %d: the CRDs are not changed, but the runtime is no control plane", step)
+				}
 				_, waits := errors.AsType[*NotServedError](err)
 				if waits != (step == 0 && !exist) || err != nil && !waits {
 					t.Errorf("step %d: got %v", step, err)
@@ -280,6 +305,42 @@ func TestSyncBase(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSyncBaseInControlPlane checks that the sync of the base objects does not change our CRDs in a runtime that is a
+// control plane, too, and that it sends them after the control plane is gone.
+func TestSyncBaseInControlPlane(t *testing.T) {
+	object := func(version, kind, name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind,
+			"metadata": map[string]any{"name": name}}}
+	}
+	base, err := render.Build([]*unstructured.Unstructured{object("v1", "Namespace", v1beta2.RuntimeNamespace),
+		object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "kymas."+v1beta2.GroupVersion.Group),
+	}, render.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRuntimeCatalog(t, 0)
+	sync := func(step string, isControlPlane bool, applied, lookups int) {
+		t.Helper()
+		r.serveAsControlPlane(isControlPlane)
+		r.takeCount()
+		r.takeLookups()
+		keepsCRDs, err := r.copies.SyncBase(t.Context(), r.target, base, false)
+		if err != nil || keepsCRDs != isControlPlane {
+			t.Errorf("%s: keepsCRDs is %t, %v", step, keepsCRDs, err)
+		}
+		if n, looked := r.takeCount()["apply"], r.takeLookups(); n != applied || looked != lookups {
+			t.Errorf("%s: %d objects were applied after %d discovery requests, want %d and %d", step, n, looked, applied,
+				lookups)
+		}
+	}
+	sync("control plane", true, 1, 1)
+	sync("the Namespace was sent", true, 0, 1)
+	sync("no control plane any more", false, 1, 1)
+	sync("all objects were sent", false, 0, 0)
+	r.copies.editRecord(r.target, func(r *record) { r.baseWrong = true }) // klm install, for example
+	sync("became a control plane", true, 1, 1)
 }
 
 // TestRetry checks that a retry after a refused object sends only the refused object, however large the catalog is. An
