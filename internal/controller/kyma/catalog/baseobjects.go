@@ -19,6 +19,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/ownership"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
@@ -95,8 +96,9 @@ func (c *Copies) BaseResourcesToDelete() []v1beta2.Resource {
 // *NotServedError: an API server serves a kind some time after its CRD was created, so a request for an object of the
 // kind would fail.
 //
-// If the runtime is a control plane, too, SyncBase sends no CRDs of our group, and keepsCRDs is true. The CRDs of that
-// control plane may have another version: other fields, or a conversion webhook, that its objects need.
+// If the runtime is a control plane, too, SyncBase sends only the CRDs of our group that the runtime lacks, and
+// keepsCRDs is true. The CRDs of that control plane may have another version: other fields, or a conversion webhook,
+// that its objects need.
 func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, isCurrent bool) (
 	keepsCRDs bool, err error) {
 	if err := c.compareBaseIfUncertain(ctx, t, base); err != nil {
@@ -120,9 +122,9 @@ func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, is
 }
 
 // withoutCRDsOfControlPlane returns the base objects that may be sent to the runtime. If the runtime is a control
-// plane, too, keepsCRDs is true, and the CRDs of our group are not among them. withoutCRDsOfControlPlane finds out
-// whether the runtime is a control plane before the base objects are sent for the first time, and each time before they
-// are sent again.
+// plane, too, keepsCRDs is true, and the existing CRDs of our group are not among them. withoutCRDsOfControlPlane finds
+// out whether the runtime is a control plane before the base objects are sent for the first time, and each time before
+// they are sent again.
 func (c *Copies) withoutCRDsOfControlPlane(ctx context.Context, t Target, base *render.Bundle) (
 	allowed *render.Bundle, keepsCRDs bool, err error) {
 	var mayChange bool
@@ -137,11 +139,25 @@ func (c *Copies) withoutCRDsOfControlPlane(ctx context.Context, t Target, base *
 		c.editRecord(t, func(r *record) { r.mayChangeCRDs = true })
 		return base, false, nil
 	}
-	sum := sha256.Sum256([]byte(base.Digest + " without CRDs"))
-	return &render.Bundle{Digest: "sha256:" + hex.EncodeToString(sum[:]),
-		Objects: slices.DeleteFunc(slices.Clone(base.Objects), func(o *render.Object) bool {
-			return ownership.IsOwnCRD(o.GVK.Kind, o.Name)
-		})}, true, nil
+	allowed = &render.Bundle{}
+	sum := sha256.New()
+	for _, o := range base.Objects {
+		if ownership.IsOwnCRD(o.GVK.Kind, o.Name) {
+			_, err := t.Runtime.Get(ctx, apply.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind,
+				Name: o.Name})
+			if err == nil {
+				continue
+			}
+			if loop.Reason(err) != apply.ObjectNotFound {
+				return nil, true, fmt.Errorf("reading the CRDs of control plane %s: %w", t.Kyma.Name, err)
+			}
+		}
+		allowed.Objects = append(allowed.Objects, o)
+		fmt.Fprintln(sum, o.GVK, o.Namespace, o.Name)
+	}
+	fmt.Fprintln(sum, base.Digest)
+	allowed.Digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	return allowed, true, nil
 }
 
 // newNotServedError returns the error for CRDs that were just created.

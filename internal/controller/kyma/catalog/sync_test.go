@@ -308,19 +308,27 @@ func TestSyncBase(t *testing.T) {
 }
 
 // TestSyncBaseInControlPlane checks that the sync of the base objects does not change our CRDs in a runtime that is a
-// control plane, too, and that it sends them after the control plane is gone.
+// control plane, too, but sends those that it lacks, and that it sends all CRDs after the control plane is gone.
 func TestSyncBaseInControlPlane(t *testing.T) {
 	object := func(version, kind, name string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind,
 			"metadata": map[string]any{"name": name}}}
 	}
+	crd := func(plural string) *unstructured.Unstructured {
+		return object("apiextensions.k8s.io/v1", "CustomResourceDefinition", plural+"."+v1beta2.GroupVersion.Group)
+	}
 	base, err := render.Build([]*unstructured.Unstructured{object("v1", "Namespace", v1beta2.RuntimeNamespace),
-		object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "kymas."+v1beta2.GroupVersion.Group),
-	}, render.Options{})
+		crd("kymas"), crd("modulereleasemetas")}, render.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := newRuntimeCatalog(t, 0)
+	theirs := crd("kymas")
+	theirs.SetLabels(map[string]string{"version": "theirs"})
+	theirs.SetUID("theirs")
+	theirs.SetResourceVersion("1")
+	path := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + theirs.GetName()
+	r.objects[path] = theirs.Object
 	sync := func(step string, isControlPlane bool, applied, lookups int) {
 		t.Helper()
 		r.serveAsControlPlane(isControlPlane)
@@ -334,12 +342,17 @@ func TestSyncBaseInControlPlane(t *testing.T) {
 			t.Errorf("%s: %d objects were applied after %d discovery requests, want %d and %d", step, n, looked, applied,
 				lookups)
 		}
+		_, labelled, _ := unstructured.NestedString(r.objects[path], "metadata", "labels", "version")
+		if labelled != isControlPlane {
+			t.Errorf("%s: the CRD of Kymas is that of the control plane: %t", step, labelled)
+		}
 	}
-	sync("control plane", true, 1, 1)
-	sync("the Namespace was sent", true, 0, 1)
+	sync("control plane that lacks a CRD", true, 2, 1)
+	sync("all objects that it lacks were sent", true, 0, 1)
 	sync("no control plane any more", false, 1, 1)
 	sync("all objects were sent", false, 0, 0)
-	r.copies.editRecord(r.target, func(r *record) { r.baseWrong = true }) // klm install, for example
+	r.objects[path] = theirs.Object // klm install, for example
+	r.copies.editRecord(r.target, func(r *record) { r.baseWrong = true })
 	sync("became a control plane", true, 1, 1)
 }
 
