@@ -4,7 +4,7 @@
 //
 //	c := catalog.New(catalog.Options{…})
 //	keepsCRDs, err := c.SyncBase(ctx, target, base, isCurrent)   // namespace, CRDs and pull Secret
-//	err := c.Sync(ctx, target)                        // ModuleTemplates and ModuleReleaseMetas
+//	digest, err := c.Sync(ctx, target)                           // ModuleTemplates and ModuleReleaseMetas
 //
 // # How it works
 //
